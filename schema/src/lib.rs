@@ -1,0 +1,20 @@
+//! What every part of denv agrees on: manifests, the catalog they make, diagnostics, the launch specs that
+//! releases render to, and the messages between processes.
+//!
+//! This crate owns meaning, not effects. It refuses to know the network, the store, clocks and processes; the
+//! only I/O in it reads manifest files.
+
+pub mod api;
+pub mod catalog;
+pub mod diagnostic;
+mod digest;
+pub mod launch;
+pub mod manifest;
+mod name;
+pub mod quantity;
+pub mod tree;
+pub mod wire;
+mod yaml;
+
+pub use digest::Digest;
+pub use name::{InvalidName, MemberId, Name, StageId, UnitId};

@@ -1,0 +1,121 @@
+//! The kinds a configuration repository may hold, as Rust types. They are the one source of the JSON Schemas
+//! that editors, CI and the validator use.
+
+mod capacity;
+mod commerce;
+mod service;
+mod software;
+
+use std::collections::BTreeMap;
+
+use schemars::{JsonSchema, Schema};
+use serde::{Deserialize, Serialize};
+
+pub use capacity::{FleetSpec, HostSpec, HostsRange, ProviderKind, ProviderSpec, Purchase};
+pub use commerce::{CustomerSpec, KeySpec};
+pub use service::{
+    EndpointModel, EndpointSpec, EnvironmentSpec, OnAlarm, Rollout, Routing, StageFleet, StageSpec, Strategy,
+    UnitRange,
+};
+pub use software::{
+    EngineConfig, EngineKind, EngineSpec, Hardware, Model, Parallelism, Pool, RecipeSpec, ReleaseSpec, Topology,
+    TopologyMode, Weights,
+};
+
+use crate::Name;
+
+/// The one version of the manifests' format.
+pub const API_VERSION: &str = "denv.dev/v1";
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Metadata {
+    /// Unique per kind; a Stage's is unique within its Environment.
+    pub name: Name,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// A whole manifest. `apiVersion` and `kind` are dispatched on before it is read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Manifest<Spec> {
+    pub api_version: ApiVersion,
+    pub kind: Kind,
+    pub metadata: Metadata,
+    pub spec: Spec,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ApiVersion {
+    #[serde(rename = "denv.dev/v1")]
+    V1,
+}
+
+macro_rules! kinds {
+    ($($kind:ident => $spec:ty),* $(,)?) => {
+        /// The kinds of manifests.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+        pub enum Kind { $($kind),* }
+
+        impl Kind {
+            pub const ALL: &'static [Kind] = &[$(Kind::$kind),*];
+
+            pub fn as_str(self) -> &'static str {
+                match self { $(Kind::$kind => stringify!($kind)),* }
+            }
+
+            /// The JSON Schema of a whole manifest of this kind.
+            pub fn json_schema(self) -> Schema {
+                match self { $(Kind::$kind => schemars::schema_for!(Manifest<$spec>)),* }
+            }
+        }
+
+        /// A manifest of any kind.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum AnyManifest { $($kind(Manifest<$spec>)),* }
+
+        impl AnyManifest {
+            pub fn from_value(kind: Kind, value: serde_json::Value) -> Result<Self, serde_json::Error> {
+                match kind { $(Kind::$kind => serde_json::from_value(value).map(AnyManifest::$kind)),* }
+            }
+
+            pub fn kind(&self) -> Kind {
+                match self { $(AnyManifest::$kind(_) => Kind::$kind),* }
+            }
+
+            pub fn metadata(&self) -> &Metadata {
+                match self { $(AnyManifest::$kind(manifest) => &manifest.metadata),* }
+            }
+        }
+    };
+}
+
+kinds! {
+    Provider => ProviderSpec,
+    Fleet => FleetSpec,
+    Host => HostSpec,
+    Engine => EngineSpec,
+    Recipe => RecipeSpec,
+    Release => ReleaseSpec,
+    Environment => EnvironmentSpec,
+    Stage => StageSpec,
+    Endpoint => EndpointSpec,
+    Customer => CustomerSpec,
+    Key => KeySpec,
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl std::str::FromStr for Kind {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Kind::ALL.iter().copied().find(|kind| kind.as_str() == text).ok_or(())
+    }
+}

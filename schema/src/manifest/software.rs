@@ -1,0 +1,166 @@
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::quantity::Period;
+use crate::{Digest, Name};
+
+/// An inference engine at a version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EngineSpec {
+    /// Which engine: it decides how a release becomes flags.
+    pub kind: EngineKind,
+    pub version: String,
+    /// The program and its first arguments, found on the host's engine path. The kinds `llama-cpp` and `vllm` add
+    /// the release's flags; for `command` it is the whole command, with `${port}`, `${weights}` and `${model}`
+    /// filled in.
+    #[schemars(length(min = 1))]
+    pub command: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum EngineKind {
+    LlamaCpp,
+    Vllm,
+    Command,
+}
+
+/// A tested combination of model, engine, hardware and flags.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RecipeSpec {
+    /// The model this combination was tested with.
+    pub model: String,
+    pub engine: Name,
+    pub hardware: Hardware,
+    /// Flags added to the engine's command as they stand.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<String>,
+    /// Environment variables of the engine. A secret is a reference, never a value.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// How long a member may take from its start command to its first passed health check.
+    #[serde(default = "default_start_timeout")]
+    pub start_timeout: Period,
+    /// How long the engine has to end after SIGTERM before SIGKILL.
+    #[serde(default = "default_stop_timeout")]
+    pub stop_timeout: Period,
+}
+
+fn default_start_timeout() -> Period {
+    Period::from_secs(600)
+}
+
+fn default_stop_timeout() -> Period {
+    Period::from_secs(30)
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Hardware {
+    /// Must be the fleet's `accelerator`.
+    pub accelerator: Name,
+}
+
+/// Weights, engine, recipe, topology and config: immutable once deployed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReleaseSpec {
+    pub model: Model,
+    pub engine: Name,
+    pub recipe: Name,
+    pub topology: Topology,
+    #[serde(default)]
+    pub config: EngineConfig,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Model {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<Weights>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Weights {
+    /// `file:` and a path: relative to the host's weights folder, or absolute on the host.
+    #[schemars(regex(pattern = r"^file:[^/\s].*|^file:/[^\s].*"))]
+    pub source: String,
+    /// The file's SHA-256; it is verified before an engine sees the file.
+    pub digest: Digest,
+}
+
+/// How a release's accelerators are used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Topology {
+    pub mode: TopologyMode,
+    pub replica: Pool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TopologyMode {
+    /// Each replica does prefill and decode on the same accelerators.
+    Aggregated,
+}
+
+/// What one replica takes: either `gpus` or, on hosts without them, `cpuSlots`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Pool {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub gpus: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub cpu_slots: Option<u32>,
+    #[serde(default)]
+    pub parallelism: Parallelism,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Parallelism {
+    #[schemars(range(min = 1))]
+    pub tensor: u32,
+    #[schemars(range(min = 1))]
+    pub pipeline: u32,
+    #[schemars(range(min = 1))]
+    pub data: u32,
+}
+
+impl Default for Parallelism {
+    fn default() -> Self {
+        Parallelism { tensor: 1, pipeline: 1, data: 1 }
+    }
+}
+
+impl Parallelism {
+    /// How many accelerators these degrees use together.
+    pub fn world_size(self) -> u32 {
+        self.tensor.saturating_mul(self.pipeline).saturating_mul(self.data)
+    }
+}
+
+/// Settings that every engine kind knows, turned into the engine's own flags.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct EngineConfig {
+    /// Tokens of prompt and output together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub max_model_len: Option<u32>,
+    /// Requests that one replica works on at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub max_concurrent_requests: Option<u32>,
+    /// Flags added last, as they stand.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<String>,
+}

@@ -1,0 +1,340 @@
+//! What the reconciler, hosts and gateways say to each other. The same types are the planner's world, so what a
+//! host reports is what a plan is made of.
+//!
+//! Messages are JSON on gRPC streams. A receiver ignores fields it does not know, so parts may be upgraded one at
+//! a time.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::launch::LaunchSpec;
+use crate::{Digest, MemberId, Name, StageId, UnitId};
+
+/// A leader's fencing term. A receiver refuses a term lower than one it has seen.
+pub type Term = u64;
+/// Counts the starts that a unit's record has been through. A receiver refuses an older one, and the same one with
+/// another body.
+pub type Generation = u64;
+
+// ---- joining -------------------------------------------------------------------------------------------------
+
+/// Asks for a certificate with a one-time token (or, when renewing, with the certificate that is about to end).
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JoinRequest {
+    /// The token's secret part; empty when renewing.
+    #[serde(default)]
+    pub secret: String,
+    /// A PKCS #10 request in PEM. Only its public key is used: the identity comes from the token.
+    pub certificate_request: String,
+    /// The asker's clock, so that skew can be diagnosed in words.
+    pub clock: Timestamp,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JoinResponse {
+    /// The new certificate, in PEM.
+    pub certificate: String,
+    /// The authority that signed it, in PEM.
+    pub authority: String,
+    /// The answerer's clock.
+    pub clock: Timestamp,
+}
+
+// ---- hosts ---------------------------------------------------------------------------------------------------
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HostMessage {
+    /// First on every stream.
+    Hello(HostHello),
+    /// Everything the host sees, whole, whenever it changes and at least every [`REPORT_INTERVAL`].
+    Report(HostReport),
+    Result(CommandResult),
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostHello {
+    pub version: String,
+    /// `host:port` where gateways reach this host's ingress.
+    pub ingress: String,
+    pub clock: Timestamp,
+    pub report: HostReport,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HostReport {
+    pub inventory: Inventory,
+    pub members: BTreeMap<MemberId, MemberReport>,
+    /// What is wrong with the host itself, for people: a full disk, a missing engine path.
+    pub problems: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Inventory {
+    pub gpus: Vec<Gpu>,
+    pub cpus: u32,
+    pub memory_bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Gpu {
+    pub index: u32,
+    pub model: String,
+    pub memory_bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberReport {
+    pub generation: Generation,
+    /// The digest of the launch spec that runs.
+    pub spec: Digest,
+    pub state: MemberState,
+    /// When the member entered this state.
+    pub since: Timestamp,
+    /// How often denvd restarted the engine in this generation.
+    pub restarts: u32,
+    /// Why the state is what it is, for people: an exit status with the log's last lines, a failed check.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemberState {
+    /// Weights are being fetched or verified.
+    Preparing,
+    /// The engine runs and has not passed a check yet.
+    Starting,
+    /// Checks pass.
+    Healthy,
+    /// Checks passed once and fail now, or the engine ended and is being restarted.
+    Unhealthy,
+    /// denvd gave up: it can't be prepared, or it ended too often before it was ever healthy.
+    Failed,
+    /// SIGTERM was sent.
+    Stopping,
+    /// Ended on command; nothing is left of it.
+    Stopped,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HostInstruction {
+    /// Answers a hello.
+    Welcome { term: Term, clock: Timestamp },
+    Command(Command),
+    /// The result of this command is recorded; the journal may drop it.
+    ResultTaken { id: CommandId },
+}
+
+/// Derived from what it does, so the same step planned twice is one command.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct CommandId(pub String);
+
+/// One entry of a host's queue: delivered at least once, executed once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Command {
+    pub id: CommandId,
+    /// The leader's term when it was delivered.
+    pub term: Term,
+    pub member: MemberId,
+    pub generation: Generation,
+    pub action: Action,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Action {
+    Start(LaunchSpec),
+    Stop {},
+}
+
+impl Command {
+    /// Of a member at a generation there is one start and one stop.
+    pub fn new(term: Term, member: MemberId, generation: Generation, action: Action) -> Self {
+        let verb = match action {
+            Action::Start(_) => "start",
+            Action::Stop {} => "stop",
+        };
+        Command { id: CommandId(format!("{member}@{generation}/{verb}")), term, member, generation, action }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CommandResult {
+    pub id: CommandId,
+    pub outcome: CommandOutcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum CommandOutcome {
+    /// Taken up: what comes of it is seen in the reports.
+    Accepted,
+    /// Fenced: an older term or generation, or the same generation with another body.
+    Refused { reason: String },
+}
+
+/// How often a host or gateway reports when nothing changes.
+pub const REPORT_INTERVAL: std::time::Duration = std::time::Duration::from_secs(2);
+/// A stream without a word for this long is closed, and the other side is silent.
+pub const SILENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
+// ---- gateways ------------------------------------------------------------------------------------------------
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum GatewayMessage {
+    /// First on every stream.
+    Hello(GatewayHello),
+    /// What the gateway routes to now, whole, whenever it changes and at least every [`REPORT_INTERVAL`].
+    Report(GatewayReport),
+    Usage(UsageBatch),
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayHello {
+    pub version: String,
+    pub clock: Timestamp,
+    pub report: GatewayReport,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GatewayReport {
+    /// The configuration in force.
+    pub config: Option<Digest>,
+    pub units: BTreeMap<UnitId, UnitReport>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnitReport {
+    pub generation: Generation,
+    /// New requests may be given to it. The gateway has connected to the unit at least once in this generation.
+    pub in_rotation: bool,
+    pub inflight: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum GatewayInstruction {
+    Config(GatewayConfig),
+    /// All units there are, whole. One that is missing is gone: it leaves rotation at once.
+    Units(Vec<UnitRoute>),
+    /// Records of this ledger below `next` are recorded and may be dropped.
+    UsageTaken { ledger: String, next: u64 },
+}
+
+/// Everything a gateway serves by, from one accepted revision.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GatewayConfig {
+    pub endpoints: BTreeMap<Name, crate::manifest::EndpointSpec>,
+    pub customers: BTreeMap<Name, crate::manifest::CustomerSpec>,
+    pub keys: BTreeMap<Name, crate::manifest::KeySpec>,
+    pub routing: BTreeMap<StageId, crate::manifest::Routing>,
+}
+
+/// A unit as gateways reach it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnitRoute {
+    pub unit: UnitId,
+    pub generation: Generation,
+    pub stage: StageId,
+    pub release: Name,
+    /// The model's name as the engine knows it.
+    pub model: String,
+    /// The host that runs it, as its certificate names it.
+    pub host: Name,
+    /// `host:port` of that host's ingress.
+    pub ingress: String,
+    /// The member that takes requests.
+    pub member: MemberId,
+    pub rotation: Rotation,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rotation {
+    In,
+    /// No new requests; those in flight finish.
+    Out,
+}
+
+/// Consecutive records of one gateway's ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UsageBatch {
+    /// Names the ledger for ever: a new one is begun when the file is lost.
+    pub ledger: String,
+    /// The first record's number.
+    pub first: u64,
+    pub records: Vec<UsageRecord>,
+}
+
+/// The tokens of one request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UsageRecord {
+    pub at: Timestamp,
+    pub request: String,
+    pub customer: Name,
+    pub key: Name,
+    pub endpoint: Name,
+    /// The model that was asked for.
+    pub model: String,
+    pub unit: UnitId,
+    pub release: Name,
+    #[serde(flatten)]
+    pub tokens: TokenCounts,
+    pub outcome: RequestOutcome,
+}
+
+/// Tokens by how they are charged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TokenCounts {
+    /// Prompt tokens that were computed; cached ones are not among them.
+    pub input: u64,
+    pub cached_input: u64,
+    /// Generated tokens; reasoning ones are among them.
+    pub output: u64,
+    pub reasoning: u64,
+}
+
+impl std::ops::AddAssign for TokenCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.input += other.input;
+        self.cached_input += other.cached_input;
+        self.output += other.output;
+        self.reasoning += other.reasoning;
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RequestOutcome {
+    /// The whole answer was sent.
+    Completed,
+    /// The client left; what had been generated is counted.
+    ClientLeft,
+    /// The engine ended in the middle of the answer; what had been generated is counted.
+    EngineFailed,
+}
+

@@ -76,7 +76,8 @@ impl Authority {
         now: Timestamp,
         lifetime: Duration,
     ) -> Result<String, AuthorityError> {
-        let mut request = CertificateSigningRequestParams::from_pem(request).map_err(AuthorityError::Request)?;
+        let mut request =
+            CertificateSigningRequestParams::from_pem(request).map_err(AuthorityError::Request)?;
         request.params = leaf(identity, now, lifetime);
         Ok(request.signed_by(&self.issuer).map_err(AuthorityError::Sign)?.pem())
     }
@@ -100,11 +101,13 @@ impl Authority {
 }
 
 fn leaf(identity: &Identity, now: Timestamp, lifetime: Duration) -> CertificateParams {
-    let mut params = CertificateParams::new(vec![identity.dns_name()]).expect("identities are ASCII DNS names");
+    let mut params =
+        CertificateParams::new(vec![identity.dns_name()]).expect("identities are ASCII DNS names");
     params.distinguished_name = distinguished_name(&identity.to_string());
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     // Hosts are clients of the control plane and servers of their ingress; the control plane is a server.
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
     params.use_authority_key_identifier_extension = true;
     params.serial_number = Some(SerialNumber::from(now.as_nanosecond().unsigned_abs() as u64));
     set_validity(&mut params, now, lifetime);
@@ -144,11 +147,18 @@ mod tests {
         let asked = Identity::new(&tenant, Role::Host, &"evil".parse().unwrap());
         let granted = Identity::new(&tenant, Role::Host, &"good".parse().unwrap());
         let key = KeyPair::generate().unwrap();
-        let request =
-            CertificateParams::new(vec![asked.dns_name()]).unwrap().serialize_request(&key).unwrap().pem().unwrap();
+        let request = CertificateParams::new(vec![asked.dns_name()])
+            .unwrap()
+            .serialize_request(&key)
+            .unwrap()
+            .pem()
+            .unwrap();
         let pem = again.sign(&request, &granted, now, Duration::from_secs(60)).unwrap();
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
         assert_eq!(Identity::of_certificate(&der), Some(granted));
-        assert_eq!(crate::credentials::validity(&der).unwrap().1, Timestamp::from_second(1_800_000_060).unwrap());
+        assert_eq!(
+            crate::credentials::validity(&der).unwrap().1,
+            Timestamp::from_second(1_800_000_060).unwrap()
+        );
     }
 }

@@ -109,7 +109,11 @@ impl Credentials {
 
     /// For listening: presents this certificate, and takes only peers whose certificate its authority signed.
     /// `anonymous` also lets in those without a certificate, who may do nothing but join.
-    pub fn server_config(&self, protocols: &[&[u8]], anonymous: bool) -> Result<ServerConfig, CredentialsError> {
+    pub fn server_config(
+        &self,
+        protocols: &[&[u8]],
+        anonymous: bool,
+    ) -> Result<ServerConfig, CredentialsError> {
         let verifier = WebPkiClientVerifier::builder_with_provider(self.roots()?, crate::provider());
         let verifier = if anonymous { verifier.allow_unauthenticated() } else { verifier }.build()?;
         let mut config = ServerConfig::builder_with_provider(crate::provider())

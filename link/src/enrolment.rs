@@ -41,7 +41,9 @@ pub enum EnrolError {
     Credentials(#[from] CredentialsError),
     #[error("cannot use the certificate that the control plane sent")]
     Answer(#[source] rustls_pki_types::pem::Error),
-    #[error("the certificate in `{dir}` ended at {ended}; join again with a new token (`denv host token NAME`)")]
+    #[error(
+        "the certificate in `{dir}` ended at {ended}; join again with a new token (`denv host token NAME`)"
+    )]
     Expired { dir: PathBuf, ended: Timestamp },
 }
 
@@ -108,7 +110,8 @@ pub async fn keep_fresh(server: String, dir: PathBuf, credentials: watch::Sender
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, %ends, "cannot renew the certificate yet");
-                tokio::time::sleep(RENEW_RETRY.min(Duration::try_from(life / 10).unwrap_or(RENEW_RETRY))).await;
+                tokio::time::sleep(RENEW_RETRY.min(Duration::try_from(life / 10).unwrap_or(RENEW_RETRY)))
+                    .await;
             }
         }
     }

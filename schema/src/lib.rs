@@ -16,5 +16,7 @@ pub mod tree;
 pub mod wire;
 mod yaml;
 
+pub use catalog::Catalog;
+pub use diagnostic::{Diagnostic, Diagnostics};
 pub use digest::Digest;
 pub use name::{InvalidName, MemberId, Name, StageId, UnitId};

@@ -28,7 +28,8 @@ impl FromStr for Name {
     fn from_str(text: &str) -> Result<Self, InvalidName> {
         let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
         let bytes = text.as_bytes();
-        let ends = bytes.first().is_some_and(|b| alphanumeric(*b)) && bytes.last().is_some_and(|b| alphanumeric(*b));
+        let ends =
+            bytes.first().is_some_and(|b| alphanumeric(*b)) && bytes.last().is_some_and(|b| alphanumeric(*b));
         if ends && bytes.len() <= 63 && bytes.iter().all(|b| alphanumeric(*b) || *b == b'-' || *b == b'.') {
             Ok(Name(text.to_owned()))
         } else {
@@ -64,7 +65,8 @@ impl JsonSchema for Name {
         "Name".into()
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$" })
+        json_schema!({ "type": "string", "pattern": "^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$",
+            "description": "A name: lower-case letters, digits, `-` and `.`, beginning and ending with a letter or digit, at most 63 characters." })
     }
 }
 

@@ -12,7 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[serde(try_from = "String", into = "String")]
 pub struct Period(std::time::Duration);
 
-const UNITS_MS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+const UNITS_MS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("`{0}` is not a length of time: write for example `30s`, `5m` or `1h30m`")]
@@ -204,7 +205,9 @@ mod tests {
 
     #[test]
     fn periods_read_as_people_write_them() {
-        for (text, ms) in [("5m", 300_000), ("1h30m", 5_400_000), ("250ms", 250), ("0s", 0), ("1m30s", 90_000)] {
+        for (text, ms) in
+            [("5m", 300_000), ("1h30m", 5_400_000), ("250ms", 250), ("0s", 0), ("1m30s", 90_000)]
+        {
             assert_eq!(text.parse::<Period>().unwrap(), Period::from_millis(ms), "{text}");
         }
         for bad in ["", "5", "m", "5 m", "-5m", "5m1h", "5x", "5m5m", "99999999999999999999d"] {

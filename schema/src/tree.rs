@@ -1,0 +1,85 @@
+//! Manifest files, from a folder. Other places (a Git tree) give the same [`Files`].
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Contents by path, relative to the root, with `/`.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("cannot read `{path}`")]
+    Io { path: PathBuf, source: io::Error },
+    #[error("`{path}` is a link that leads out of `{root}`; copy the file instead")]
+    LinkOut { path: PathBuf, root: PathBuf },
+}
+
+/// Whether a path, relative to the root, is a manifest: `.yaml` or `.yml`, and nothing on the way hidden.
+pub fn is_manifest(path: &str) -> bool {
+    (path.ends_with(".yaml") || path.ends_with(".yml")) && !path.split('/').any(|part| part.starts_with('.'))
+}
+
+/// The manifests below `root`, in any layout of folders. `root` may be one file.
+pub fn read(root: &Path) -> Result<Files, ReadError> {
+    let canonical =
+        |path: &Path| path.canonicalize().map_err(|source| ReadError::Io { path: path.to_owned(), source });
+    let real_root = canonical(root)?;
+    let mut files = Files::new();
+    if real_root.is_file() {
+        let name = root
+            .file_name()
+            .map_or_else(|| "manifest.yaml".to_owned(), |name| name.to_string_lossy().into_owned());
+        files.insert(name, read_file(root)?);
+        return Ok(files);
+    }
+    let mut folders = vec![real_root.clone()];
+    while let Some(folder) = folders.pop() {
+        let io_error = |source| ReadError::Io { path: folder.clone(), source };
+        for entry in std::fs::read_dir(&folder).map_err(io_error)? {
+            let path = entry.map_err(io_error)?.path();
+            let name = path.strip_prefix(&real_root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
+            if name.rsplit('/').next().is_some_and(|last| last.starts_with('.')) {
+                continue;
+            }
+            if path.is_symlink() && !canonical(&path)?.starts_with(&real_root) {
+                return Err(ReadError::LinkOut { path, root: root.to_owned() });
+            }
+            // A link to a folder inside the tree would show the same manifests twice.
+            if path.is_dir() && !path.is_symlink() {
+                folders.push(path);
+            } else if path.is_file() && is_manifest(&name) {
+                files.insert(name, read_file(&path)?);
+            }
+        }
+    }
+    Ok(files)
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, ReadError> {
+    std::fs::read(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn manifests_are_found_in_any_layout_and_links_stay_inside() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "a: 1").unwrap();
+        };
+        for name in ["a.yaml", "deep/er/b.yml", "c.txt", ".git/d.yaml"] {
+            write(name);
+        }
+        let files = read(dir.path()).unwrap();
+        assert_eq!(files.keys().collect::<Vec<_>>(), ["a.yaml", "deep/er/b.yml"]);
+
+        let outside = tempfile::NamedTempFile::new().unwrap();
+        std::os::unix::fs::symlink(outside.path(), dir.path().join("out.yaml")).unwrap();
+        assert!(matches!(read(dir.path()), Err(ReadError::LinkOut { .. })));
+    }
+}

@@ -129,12 +129,18 @@ pub enum MemberState {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[allow(clippy::large_enum_variant, reason = "a host has few commands; a box would only add noise")]
 pub enum HostInstruction {
     /// Answers a hello.
-    Welcome { term: Term, clock: Timestamp },
+    Welcome {
+        term: Term,
+        clock: Timestamp,
+    },
     Command(Command),
     /// The result of this command is recorded; the journal may drop it.
-    ResultTaken { id: CommandId },
+    ResultTaken {
+        id: CommandId,
+    },
 }
 
 /// Derived from what it does, so the same step planned twice is one command.
@@ -156,6 +162,7 @@ pub struct Command {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[allow(clippy::large_enum_variant, reason = "a host has few commands; a box would only add noise")]
 pub enum Action {
     Start(LaunchSpec),
     Stop {},
@@ -237,7 +244,10 @@ pub enum GatewayInstruction {
     /// All units there are, whole. One that is missing is gone: it leaves rotation at once.
     Units(Vec<UnitRoute>),
     /// Records of this ledger below `next` are recorded and may be dropped.
-    UsageTaken { ledger: String, next: u64 },
+    UsageTaken {
+        ledger: String,
+        next: u64,
+    },
 }
 
 /// Everything a gateway serves by, from one accepted revision.
@@ -337,4 +347,3 @@ pub enum RequestOutcome {
     /// The engine ended in the middle of the answer; what had been generated is counted.
     EngineFailed,
 }
-

@@ -1,0 +1,67 @@
+use super::*;
+use crate::Catalog;
+use crate::tree::Files;
+
+fn template(engine: &str, command: &str, weights: bool) -> LaunchTemplate {
+    let weights = if weights {
+        "weights: {source: 'file:m.gguf', digest: 'sha256:0000000000000000000000000000000000000000000000000000000000000000'}"
+    } else {
+        ""
+    };
+    let text = format!(
+        "
+apiVersion: denv.dev/v1
+kind: Engine
+metadata: {{name: e}}
+spec: {{kind: {engine}, version: '1', command: {command}}}
+---
+apiVersion: denv.dev/v1
+kind: Recipe
+metadata: {{name: r}}
+spec: {{model: m, engine: e, hardware: {{accelerator: h200}}, flags: [--recipe], env: {{A: b}}}}
+---
+apiVersion: denv.dev/v1
+kind: Release
+metadata: {{name: x}}
+spec:
+  model:
+    name: m
+    {weights}
+  engine: e
+  recipe: r
+  topology: {{mode: aggregated, replica: {{gpus: 4, parallelism: {{tensor: 2, data: 2}}}}}}
+  config: {{maxModelLen: 4096, maxConcurrentRequests: 4, flags: [--release]}}
+"
+    );
+    let files = Files::from([("all.yaml".to_owned(), text.into_bytes())]);
+    let catalog = Catalog::from_files(&files).unwrap_or_else(|found| panic!("{found}"));
+    catalog.templates.into_values().next().unwrap()
+}
+
+#[test]
+fn llama_cpp_gets_its_flags() {
+    let argv = template("llama-cpp", "[llama-server]", true).argv.join(" ");
+    insta::assert_snapshot!(argv, @"llama-server --host 127.0.0.1 --port ${port} --model ${weights} --alias m --ctx-size 16384 --parallel 4 --metrics --recipe --release");
+}
+
+#[test]
+fn vllm_gets_its_flags() {
+    let argv = template("vllm", "[vllm]", false).argv.join(" ");
+    insta::assert_snapshot!(argv, @"vllm serve m --host 127.0.0.1 --port ${port} --served-model-name m --tensor-parallel-size 2 --data-parallel-size 2 --api-server-count 1 --max-model-len 4096 --max-num-seqs 4 --enable-prompt-tokens-details --shutdown-timeout 30 --recipe --release");
+}
+
+#[test]
+fn a_command_is_left_alone_but_for_what_it_asks() {
+    let argv =
+        template("command", "[serve, '--port=${port}', '${model}', '${weights}']", true).argv.join(" ");
+    insta::assert_snapshot!(argv, @"serve --port=${port} m ${weights} --recipe --release");
+}
+
+#[test]
+fn the_same_release_elsewhere_has_one_template_and_other_specs() {
+    let template = template("vllm", "[vllm]", false);
+    let (here, there) = (template.at(&[0, 1, 2, 3]), template.at(&[4, 5, 6, 7]));
+    assert_eq!(here.env["CUDA_VISIBLE_DEVICES"], "0,1,2,3");
+    assert_ne!(here.digest(), there.digest());
+    assert_eq!(here.digest(), template.at(&[0, 1, 2, 3]).digest());
+}

@@ -18,8 +18,8 @@ pub use service::{
     UnitRange,
 };
 pub use software::{
-    EngineConfig, EngineKind, EngineSpec, Hardware, Model, Parallelism, Pool, RecipeSpec, ReleaseSpec, Topology,
-    TopologyMode, Weights,
+    EngineConfig, EngineKind, EngineSpec, Hardware, Model, Parallelism, Pool, RecipeSpec, ReleaseSpec,
+    Topology, TopologyMode, Weights,
 };
 
 use crate::Name;

@@ -1,0 +1,110 @@
+//! All manifests of a revision, typed, cross-checked and indexed. Past this there is nothing left to validate.
+
+mod check;
+mod parse;
+
+use std::collections::BTreeMap;
+
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::launch::LaunchTemplate;
+use crate::manifest::{
+    CustomerSpec, EndpointSpec, EngineSpec, EnvironmentSpec, FleetSpec, HostSpec, KeySpec, ProviderSpec,
+    RecipeSpec, ReleaseSpec, StageSpec,
+};
+use crate::tree::Files;
+use crate::wire::GatewayConfig;
+use crate::{Digest, Name, StageId};
+
+pub(crate) use parse::Entry;
+
+/// A validated configuration.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Catalog {
+    pub providers: BTreeMap<Name, ProviderSpec>,
+    pub fleets: BTreeMap<Name, FleetSpec>,
+    pub hosts: BTreeMap<Name, HostSpec>,
+    pub engines: BTreeMap<Name, EngineSpec>,
+    pub recipes: BTreeMap<Name, RecipeSpec>,
+    pub releases: BTreeMap<Name, ReleaseSpec>,
+    pub environments: BTreeMap<Name, EnvironmentSpec>,
+    pub stages: BTreeMap<StageId, StageSpec>,
+    pub endpoints: BTreeMap<Name, EndpointSpec>,
+    pub customers: BTreeMap<Name, CustomerSpec>,
+    pub keys: BTreeMap<Name, KeySpec>,
+    /// What each release means on any host.
+    pub templates: BTreeMap<Name, LaunchTemplate>,
+}
+
+impl Catalog {
+    /// The catalog of these files, or everything that is wrong with them.
+    pub fn from_files(files: &Files) -> Result<Catalog, Diagnostics> {
+        Catalog::from_files_after(files, &BTreeMap::new())
+    }
+
+    /// The same, where `deployed` holds the digests of releases that have run: those may not read otherwise.
+    pub fn from_files_after(
+        files: &Files,
+        deployed: &BTreeMap<Name, Digest>,
+    ) -> Result<Catalog, Diagnostics> {
+        let mut found = Diagnostics::default();
+        let entries = parse::parse(files, &mut found);
+        let mut catalog = check::index(&entries, &mut found);
+        check::references(&entries, &catalog, &mut found);
+        check::settings(&entries, &catalog, &mut found);
+        catalog.templates = catalog.render_templates();
+        check::deployed(&entries, &catalog, deployed, &mut found);
+        found.settle();
+        if found.is_empty() { Ok(catalog) } else { Err(found) }
+    }
+
+    /// The hosts that a fleet has.
+    pub fn hosts_of<'a>(&'a self, fleet: &'a Name) -> impl Iterator<Item = (&'a Name, &'a HostSpec)> {
+        self.hosts.iter().filter(move |(_, host)| host.fleet == *fleet)
+    }
+
+    /// What a release's immutability is judged by: what it and its recipe and engine mean together.
+    pub fn release_digest(&self, release: &Name) -> Option<Digest> {
+        self.templates.get(release).map(LaunchTemplate::digest)
+    }
+
+    /// The part that gateways serve by.
+    pub fn gateway_config(&self) -> GatewayConfig {
+        GatewayConfig {
+            endpoints: self.endpoints.clone(),
+            customers: self.customers.clone(),
+            keys: self.keys.clone(),
+            routing: self.stages.iter().map(|(id, stage)| (id.clone(), stage.routing.clone())).collect(),
+        }
+    }
+
+    fn render_templates(&self) -> BTreeMap<Name, LaunchTemplate> {
+        let render = |(name, release): (&Name, &ReleaseSpec)| {
+            let (recipe, engine) = (self.recipes.get(&release.recipe)?, self.engines.get(&release.engine)?);
+            Some((name.clone(), LaunchTemplate::render(release, recipe, engine)))
+        };
+        self.releases.iter().filter_map(render).collect()
+    }
+}
+
+/// Reports something at a field of a manifest.
+pub(crate) fn report(
+    found: &mut Diagnostics,
+    entry: &Entry,
+    pointer: &str,
+    code: crate::diagnostic::Code,
+    message: String,
+    hint: Option<String>,
+) {
+    let place = entry.document.value_place(pointer);
+    found.push(Diagnostic {
+        file: entry.file.clone(),
+        line: place.line,
+        column: place.column,
+        code,
+        message,
+        hint,
+    });
+}
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,7 @@ use crate::identity::Identity;
 
 /// Certificates begin this long before they are signed, so that a clock that is a little behind does not refuse
 /// a fresh one.
-const BACKDATED: Duration = Duration::from_secs(3600);
+pub(crate) const BACKDATED: Duration = Duration::from_secs(3600);
 const AUTHORITY_LIFETIME: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 pub struct Authority {

@@ -14,6 +14,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio::sync::watch;
 
+use crate::authority::BACKDATED;
 use crate::credentials::{Credentials, CredentialsError};
 use crate::dial::{self, DialError};
 use crate::identity::{self, Identity};
@@ -98,6 +99,7 @@ pub async fn keep_fresh(server: String, dir: PathBuf, credentials: watch::Sender
     loop {
         let current = credentials.borrow().clone();
         let Ok((begins, ends)) = current.validity() else { return };
+        let begins = begins + jiff::SignedDuration::try_from(BACKDATED).expect("an hour is in range");
         let life = ends.duration_since(begins);
         let renew_at = begins + life * 2 / 3;
         let wait = Duration::try_from(renew_at.duration_since(Timestamp::now())).unwrap_or_default();
@@ -108,8 +110,8 @@ pub async fn keep_fresh(server: String, dir: PathBuf, credentials: watch::Sender
                 credentials.send_replace(Arc::new(fresh));
             }
             Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, %ends, "cannot renew the certificate yet");
+                // Kept in this statement: a reference held across the wait would bind the task to one thread.
+                tracing::warn!(error = &error as &dyn std::error::Error, %ends, "cannot renew the certificate yet");
                 tokio::time::sleep(RENEW_RETRY.min(Duration::try_from(life / 10).unwrap_or(RENEW_RETRY)))
                     .await;
             }

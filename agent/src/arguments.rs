@@ -1,0 +1,100 @@
+//! The command line of denvd.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+
+/// Runs inference engines on this host as the control plane says.
+#[derive(Debug, Parser)]
+#[command(name = "denvd", version, after_help = EXAMPLES)]
+pub struct Arguments {
+    /// What to do; the only verb is `run`, and it may be left out.
+    #[arg(value_enum, default_value_t = Verb::Run, hide_default_value = true)]
+    pub verb: Verb,
+
+    /// The control plane's address for hosts.
+    #[arg(long, env = "DENV_LINK", value_name = "HOST:PORT")]
+    pub server: String,
+
+    /// A one-time join token, from `denv host token NAME`. Not needed once the host has joined. A file
+    /// (`--token-file`) or the environment keeps it out of process lists.
+    #[arg(long, env = "DENV_JOIN_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+
+    /// A file that holds the join token.
+    #[arg(long, env = "DENV_JOIN_TOKEN_FILE", value_name = "FILE", conflicts_with = "token")]
+    pub token_file: Option<PathBuf>,
+
+    /// Holds the host's certificate, its journal and the engines' logs.
+    #[arg(long, env = "DENV_STATE_DIR", value_name = "DIR", default_value = "/var/lib/denvd")]
+    pub state_dir: PathBuf,
+
+    /// Where gateways are let in.
+    #[arg(long, env = "DENV_INGRESS_LISTEN", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7443")]
+    pub ingress_listen: SocketAddr,
+
+    /// Where gateways find the ingress. By default the listening address, or the host's name when that is a
+    /// wildcard.
+    #[arg(long, env = "DENV_INGRESS_ADVERTISE", value_name = "HOST:PORT")]
+    pub ingress_advertise: Option<String>,
+
+    /// Folders in which engines' programs are looked for before PATH.
+    #[arg(long, env = "DENV_ENGINE_PATH", value_name = "DIR[:DIR]", value_delimiter = ':')]
+    pub engine_path: Vec<PathBuf>,
+
+    /// Where weights with a relative `file:` source are.
+    #[arg(long, env = "DENV_WEIGHTS_DIR", value_name = "DIR")]
+    pub weights_dir: Option<PathBuf>,
+
+    /// The host's hardware (YAML or JSON), used where there is no NVML.
+    #[arg(long, env = "DENV_INVENTORY", value_name = "FILE")]
+    pub inventory: Option<PathBuf>,
+
+    /// The form of the log on standard error. RUST_LOG chooses what is in it.
+    #[arg(long, env = "DENV_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Verb {
+    Run,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  The first time, with a token from `denv host token gpu-1`:
+    denvd --server denv.example.com:7401 --token-file token --engine-path /opt/engines/bin
+
+  From then on; the certificate in the state folder renews itself:
+    denvd --server denv.example.com:7401 --engine-path /opt/engines/bin --weights-dir /srv/models
+
+  A second host on the same machine, to try denv out:
+    denvd --server 127.0.0.1:7401 --token-file token-2 --state-dir ./host-2 \\
+          --ingress-listen 127.0.0.1:7444 --inventory inventory.yaml
+
+Ending denvd (SIGTERM) leaves the engines running; the next denvd adopts them.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_verb_may_be_left_out() {
+        Arguments::command().debug_assert();
+        for line in ["denvd run --server a:1", "denvd --server a:1"] {
+            let arguments = Arguments::try_parse_from(line.split(' ')).unwrap();
+            assert_eq!((arguments.verb, arguments.server.as_str()), (Verb::Run, "a:1"));
+        }
+        let paths = "denvd --server a:1 --engine-path /a:/b";
+        assert_eq!(Arguments::try_parse_from(paths.split(' ')).unwrap().engine_path.len(), 2);
+        assert!(Arguments::try_parse_from(["denvd", "walk", "--server", "a:1"]).is_err());
+    }
+}

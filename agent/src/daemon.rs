@@ -1,0 +1,250 @@
+//! denvd as a whole: claims its folder and port, resumes the runner, joins, then serves until it is told to end.
+//! It owns the order of things and the words of errors that end the process; it refuses to do any of the work.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use denv_link::credentials::CredentialsError;
+use denv_link::dial::DialError;
+use denv_link::enrolment::{self, EnrolError};
+use denv_link::token::InvalidToken;
+use denv_link::{Credentials, JoinToken, Role};
+use jiff::Timestamp;
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::arguments::Arguments;
+use crate::ingress;
+use crate::inventory::{self, InventoryError};
+use crate::journal::store::JournalFile;
+use crate::link::{Backoff, Link, chain};
+use crate::runner::{ResumeError, Runner, Setup};
+use crate::runtimes::EnginePath;
+
+/// Runs denvd until SIGTERM or SIGINT. Engines run on after it.
+pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
+    let state_dir = claim(&arguments.state_dir)?;
+    let listen = arguments.ingress_listen;
+    let listener =
+        TcpListener::bind(listen).await.map_err(|source| DaemonError::Listen { address: listen, source })?;
+    let advertised = advertised(&arguments, &listener);
+    let (inventory, problems) = inventory::read(arguments.inventory.as_deref())?;
+    for problem in &problems {
+        tracing::warn!("{problem}");
+    }
+    let mut end = std::pin::pin!(told_to_end()?);
+
+    let setup = Setup {
+        engine_path: EnginePath::new(absolute(&arguments.engine_path), std::env::var_os("PATH")),
+        weights_dir: arguments.weights_dir.as_deref().map(made_absolute),
+        state_dir: state_dir.path.clone(),
+    };
+    let disk = Arc::new(JournalFile::new(state_dir.path.join("journal.json")));
+    let runner = Runner::resume(setup, disk).await?;
+
+    let dir = state_dir.path.join("credentials");
+    let credentials = tokio::select! {
+        credentials = join(&arguments, &dir) => credentials?,
+        () = &mut end => return Ok(()),
+    };
+    let identity = credentials.identity()?;
+    tracing::info!(host = %identity.name, ingress = %advertised, "denvd is up");
+
+    let (tls, tls_config) = watch::channel(Arc::new(credentials.server_config(&[ingress::HTTP1], false)?));
+    let (fresh, credentials) = watch::channel(Arc::new(credentials));
+    tokio::spawn(enrolment::keep_fresh(arguments.server.clone(), dir, fresh));
+    tokio::spawn(renew_ingress(credentials.clone(), tls));
+    let link = Link {
+        server: arguments.server,
+        credentials,
+        ingress: advertised,
+        inventory,
+        problems,
+        runner: runner.handle(),
+    };
+    let link = tokio::spawn(link.run());
+    ingress::serve(listener, tls_config, identity.tenant, runner.handle().view(), end).await;
+    link.abort();
+    runner.halt().await;
+    tracing::info!("denvd ends; engines run on");
+    Ok(())
+}
+
+/// Why denvd does not run, with what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    #[error(
+        "cannot write the state folder `{path}`; run denvd as a user who may, or choose another (`--state-dir`)"
+    )]
+    StateDir { path: PathBuf, source: std::io::Error },
+    #[error(
+        "another denvd uses the state folder `{path}`; end that one, or choose another folder (`--state-dir`)"
+    )]
+    InUse { path: PathBuf },
+    #[error(
+        "cannot listen on `{address}`; if another process has the port, choose another (`--ingress-listen`)"
+    )]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("cannot watch for signals")]
+    Signals(#[source] std::io::Error),
+    #[error(transparent)]
+    Inventory(#[from] InventoryError),
+    #[error(transparent)]
+    Resume(#[from] ResumeError),
+    #[error("cannot read the token file `{path}`")]
+    TokenFile { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Token(#[from] InvalidToken),
+    #[error(
+        "this host has not joined a control plane yet; give it a join token (`--token-file`), as `denv host token NAME` prints it"
+    )]
+    NoToken,
+    #[error(
+        "cannot join `{server}`; a join token is good for one host and a short time, get a new one with `denv host token NAME`"
+    )]
+    Join { server: String, source: EnrolError },
+    #[error(transparent)]
+    Expired(EnrolError),
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    #[error(
+        "the certificate in `{dir}` is that of a {role}, not of a host; choose another `--state-dir`, or remove it and join"
+    )]
+    NotAHost { dir: PathBuf, role: Role },
+}
+
+/// The state folder, which no other denvd uses while this lives.
+struct StateDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+fn claim(path: &Path) -> Result<StateDir, DaemonError> {
+    let at = |source| DaemonError::StateDir { path: path.to_owned(), source };
+    std::fs::create_dir_all(path).map_err(at)?;
+    let path = path.canonicalize().map_err(at)?;
+    let lock = File::create(path.join("lock")).map_err(at)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(StateDir { path, _lock: lock }),
+        Err(std::fs::TryLockError::WouldBlock) => Err(DaemonError::InUse { path }),
+        Err(std::fs::TryLockError::Error(source)) => Err(at(source)),
+    }
+}
+
+/// The credentials that are kept, or new ones for the token. Waits for a control plane that is not there yet.
+async fn join(arguments: &Arguments, dir: &Path) -> Result<Credentials, DaemonError> {
+    let kept = Credentials::load(dir)?;
+    let ended = match &kept {
+        Some(credentials) => Some(credentials.validity()?.1).filter(|ended| *ended <= Timestamp::now()),
+        None => None,
+    };
+    let credentials = match (kept, ended) {
+        (Some(credentials), None) => credentials,
+        (_, ended) => match (token(arguments)?, ended) {
+            (Some(token), _) => join_with(&arguments.server, &token, dir).await?,
+            (None, Some(ended)) => {
+                return Err(DaemonError::Expired(EnrolError::Expired { dir: dir.to_owned(), ended }));
+            }
+            (None, None) => return Err(DaemonError::NoToken),
+        },
+    };
+    match credentials.identity()?.role {
+        Role::Host => Ok(credentials),
+        role @ (Role::Gateway | Role::ControlPlane) => {
+            Err(DaemonError::NotAHost { dir: dir.to_owned(), role })
+        }
+    }
+}
+
+fn token(arguments: &Arguments) -> Result<Option<JoinToken>, DaemonError> {
+    let text = match (&arguments.token, &arguments.token_file) {
+        (Some(token), _) => token.clone(),
+        (None, Some(path)) => std::fs::read_to_string(path)
+            .map_err(|source| DaemonError::TokenFile { path: path.clone(), source })?,
+        (None, None) => return Ok(None),
+    };
+    Ok(Some(text.trim().parse()?))
+}
+
+async fn join_with(server: &str, token: &JoinToken, dir: &Path) -> Result<Credentials, DaemonError> {
+    let mut backoff = Backoff::new();
+    loop {
+        match enrolment::join(server, token, dir).await {
+            Ok(credentials) => {
+                tracing::info!(server, "joined the control plane");
+                return Ok(credentials);
+            }
+            Err(error) if may_pass(&error) => {
+                tracing::warn!(server, "cannot join yet, trying again: {}", chain(&error));
+                tokio::time::sleep(backoff.wait()).await;
+            }
+            Err(source) => return Err(DaemonError::Join { server: server.to_owned(), source }),
+        }
+    }
+}
+
+/// The same try may go well later, without anybody changing the token.
+fn may_pass(error: &EnrolError) -> bool {
+    match error {
+        EnrolError::Unavailable(_) => true,
+        EnrolError::Dial(DialError::Stranger { .. }) => false,
+        EnrolError::Dial(_) => true,
+        EnrolError::Refused(_)
+        | EnrolError::Request(_)
+        | EnrolError::Credentials(_)
+        | EnrolError::Answer(_)
+        | EnrolError::Expired { .. } => false,
+    }
+}
+
+/// Lets gateways in with each renewed certificate.
+async fn renew_ingress(
+    mut credentials: watch::Receiver<Arc<Credentials>>,
+    tls: watch::Sender<Arc<ServerConfig>>,
+) {
+    while credentials.changed().await.is_ok() {
+        let fresh = credentials.borrow_and_update().clone();
+        match fresh.server_config(&[ingress::HTTP1], false) {
+            Ok(config) => {
+                tls.send_replace(Arc::new(config));
+            }
+            Err(error) => tracing::error!("the renewed certificate cannot serve: {}", chain(&error)),
+        }
+    }
+    // The last configuration stays for as long as anybody holds the receiver.
+}
+
+fn advertised(arguments: &Arguments, listener: &TcpListener) -> String {
+    if let Some(advertised) = &arguments.ingress_advertise {
+        return advertised.clone();
+    }
+    let address = listener.local_addr().unwrap_or(arguments.ingress_listen);
+    match sysinfo::System::host_name() {
+        Ok(name) if address.ip().is_unspecified() => format!("{name}:{}", address.port()),
+        _ => address.to_string(),
+    }
+}
+
+fn told_to_end() -> Result<impl Future<Output = ()>, DaemonError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(DaemonError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(DaemonError::Signals)?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+fn absolute(dirs: &[PathBuf]) -> Vec<PathBuf> {
+    dirs.iter().filter(|dir| !dir.as_os_str().is_empty()).map(|dir| made_absolute(dir)).collect()
+}
+
+/// Engines run in a folder of their own, so what a person gave relative to theirs must not stay so.
+fn made_absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}

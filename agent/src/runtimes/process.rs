@@ -1,0 +1,301 @@
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use denv_schema::MemberId;
+use denv_schema::wire::Generation;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::process::{Child, Command};
+
+use super::log::LogFile;
+use super::procfs;
+use super::program::EnginePath;
+use crate::journal::EngineRecord;
+
+/// An engine process and its group. Dropping it leaves the engine running, so that denvd can be restarted.
+#[derive(Debug)]
+pub struct Engine {
+    record: EngineRecord,
+    /// None: adopted, so its status goes to another parent.
+    child: Option<Child>,
+    member: MemberId,
+    marks: Marks,
+}
+
+/// Everything an engine is started with.
+pub struct Launch<'a> {
+    pub argv: &'a [String],
+    /// Never logged: it may hold what is nobody's business.
+    pub env: &'a BTreeMap<String, String>,
+    pub path: &'a EnginePath,
+    pub dir: &'a Path,
+    pub log: &'a LogFile,
+    pub port: u16,
+    pub marks: &'a Marks,
+    pub member: &'a MemberId,
+    pub generation: Generation,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    #[error("the launch spec has no program")]
+    NoProgram,
+    #[error("there is no program `{program}` on the engine path ({path})")]
+    NotFound { program: String, path: String },
+    #[error("cannot open the log `{path}`: {source}")]
+    Log { path: PathBuf, source: io::Error },
+    #[error("cannot start `{program}`: {source}")]
+    Spawn { program: String, source: io::Error },
+}
+
+impl LaunchError {
+    /// Trying again would end the same way.
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            LaunchError::NoProgram | LaunchError::NotFound { .. } => true,
+            LaunchError::Spawn { source, .. } => {
+                matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput)
+                    || source.raw_os_error() == Some(Errno::ENOEXEC as i32)
+            }
+            LaunchError::Log { .. } => false,
+        }
+    }
+}
+
+/// Variables by which a process that the journal does not know is recognised as started by this denvd.
+#[derive(Clone, Debug)]
+pub struct Marks {
+    /// Tells this denvd from another on the same machine.
+    agent: String,
+}
+
+const AGENT: &str = "DENV_AGENT";
+const MEMBER: &str = "DENV_MEMBER";
+const GENERATION: &str = "DENV_GENERATION";
+const PORT: &str = "DENV_PORT";
+
+/// How often an adopted engine and a dying group are looked at; the kernel tells only parents.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+impl Marks {
+    pub fn new(state_dir: &Path) -> Self {
+        Marks { agent: state_dir.to_string_lossy().into_owned() }
+    }
+
+    /// Everything that runs and was started by this denvd.
+    fn processes(&self) -> Vec<Marked> {
+        procfs::pids().filter_map(|pid| self.read(pid)).collect()
+    }
+
+    fn read(&self, pid: i32) -> Option<Marked> {
+        let env: BTreeMap<String, String> = procfs::environment(pid).into_iter().collect();
+        (env.get(AGENT)? == &self.agent).then_some(())?;
+        let stat = procfs::stat(pid).filter(|stat| !stat.ended)?;
+        let member = MemberId::from(env.get(MEMBER)?.as_str());
+        let (generation, port) = (env.get(GENERATION)?.parse().ok()?, env.get(PORT)?.parse().ok()?);
+        Some(Marked { pid, stat, member, generation, port })
+    }
+}
+
+/// A process with marks.
+struct Marked {
+    pid: i32,
+    stat: procfs::Stat,
+    member: MemberId,
+    generation: Generation,
+    port: u16,
+}
+
+impl Engine {
+    pub fn launch(launch: &Launch<'_>) -> Result<Engine, LaunchError> {
+        let (program, arguments) = launch.argv.split_first().ok_or(LaunchError::NoProgram)?;
+        let found = launch.path.find(program).ok_or_else(|| LaunchError::NotFound {
+            program: program.clone(),
+            path: launch.path.to_string(),
+        })?;
+        let log_error = |source| LaunchError::Log { path: launch.log.path().to_owned(), source };
+        let (log, log_offset) = launch.log.open().map_err(log_error)?;
+        let stderr = log.try_clone().map_err(log_error)?;
+        let spawn_error = |source| LaunchError::Spawn { program: program.clone(), source };
+        let mut command = Command::new(&found);
+        command
+            .args(arguments)
+            .env_clear()
+            .env("PATH", launch.path.joined())
+            .envs(["HOME", "LANG", "TMPDIR"].into_iter().filter_map(inherited))
+            .envs(launch.env)
+            .env(AGENT, &launch.marks.agent)
+            .env(MEMBER, launch.member.as_str())
+            .env(GENERATION, launch.generation.to_string())
+            .env(PORT, launch.port.to_string())
+            .current_dir(launch.dir)
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(stderr);
+        let child = command.spawn().map_err(spawn_error)?;
+        let pid = child
+            .id()
+            .and_then(|pid| i32::try_from(pid).ok())
+            .expect("a child that was just started has a pid");
+        let record = EngineRecord {
+            generation: launch.generation,
+            pid,
+            // One that ended at once is still a zombie here, so there is always something to read.
+            started_ticks: procfs::stat(pid).map_or(0, |stat| stat.started_ticks),
+            boot: procfs::boot().map_err(spawn_error)?,
+            port: launch.port,
+            log_offset,
+        };
+        let (member, marks) = (launch.member.clone(), launch.marks.clone());
+        Ok(Engine { record, child: Some(child), member, marks })
+    }
+
+    /// The engine of `record`, if that very process still runs.
+    pub fn adopt(member: MemberId, record: EngineRecord, marks: Marks) -> Option<Engine> {
+        (is_this_boot(&record) && leader_runs(&record)).then_some(Engine {
+            record,
+            child: None,
+            member,
+            marks,
+        })
+    }
+
+    pub fn record(&self) -> &EngineRecord {
+        &self.record
+    }
+
+    /// SIGTERM to the whole group.
+    pub fn terminate(&self) {
+        signal_group(self.record.pid, Signal::SIGTERM);
+    }
+
+    /// SIGKILL to the whole group.
+    pub fn kill(&self) {
+        signal_group(self.record.pid, Signal::SIGKILL);
+    }
+
+    /// How the engine ended, once nothing of its group is left: children that outlive their leader would hold
+    /// GPUs, so they are killed. May be called again after it was given up.
+    pub async fn ended(&mut self) -> String {
+        let how = match &mut self.child {
+            Some(child) => match child.wait().await {
+                Ok(status) => describe(status),
+                Err(error) => format!("ended, and its status cannot be read: {error}"),
+            },
+            None => {
+                while leader_runs(&self.record) {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+                "ended (its status is unknown: it was started before denvd)".to_owned()
+            }
+        };
+        while group_runs(self.record.pid) {
+            self.kill();
+            tokio::time::sleep(LOOK_EVERY / 5).await;
+        }
+        // Children that made groups of their own are known by their marks.
+        for stray in self.marks.processes() {
+            if stray.member == self.member && stray.generation == self.record.generation {
+                signal_group(stray.stat.group, Signal::SIGKILL);
+            }
+        }
+        how
+    }
+}
+
+/// Ends what this denvd started and nobody looks after: groups whose leader ended while denvd was away, and
+/// processes that were started in the instant before it could write them down. A leader of the newest generation
+/// of its member, by `is_wanted`, is not ended but returned, to be adopted.
+pub fn reap_strays(
+    marks: &Marks,
+    known: &[(MemberId, EngineRecord)],
+    is_wanted: impl Fn(&MemberId, Generation) -> bool,
+) -> Vec<(MemberId, EngineRecord)> {
+    let Ok(boot) = procfs::boot() else { return Vec::new() };
+    let mut kept: BTreeMap<MemberId, Generation> = BTreeMap::new();
+    for (member, record) in known.iter().filter(|(_, record)| record.boot == boot) {
+        if leader_runs(record) {
+            kept.insert(member.clone(), record.generation);
+        } else if procfs::stat(record.pid).is_none_or(|stat| stat.started_ticks == record.started_ticks) {
+            // No other process has the pid, so the group, if there is one, is still this engine's.
+            signal_group(record.pid, Signal::SIGKILL);
+        }
+    }
+    let mut found = Vec::new();
+    let strays = marks.processes();
+    for stray in strays.iter().filter(|stray| stray.stat.group == stray.pid) {
+        let (member, generation) = (&stray.member, stray.generation);
+        if kept.contains_key(member) || !is_wanted(member, generation) {
+            continue;
+        }
+        kept.insert(member.clone(), generation);
+        let record = EngineRecord {
+            generation,
+            pid: stray.pid,
+            started_ticks: stray.stat.started_ticks,
+            boot: boot.clone(),
+            port: stray.port,
+            log_offset: 0,
+        };
+        found.push((member.clone(), record));
+    }
+    for stray in strays.iter().filter(|stray| kept.get(&stray.member) != Some(&stray.generation)) {
+        let (member, generation) = (&stray.member, stray.generation);
+        tracing::warn!(%member, generation, pid = stray.pid, "killed a process that was left behind");
+        signal_group(stray.stat.group, Signal::SIGKILL);
+    }
+    found
+}
+
+fn inherited(name: &'static str) -> Option<(&'static str, OsString)> {
+    let fallback = |name| match name {
+        "LANG" => Some(OsString::from("C.UTF-8")),
+        _ => None,
+    };
+    std::env::var_os(name).or_else(|| fallback(name)).map(|value| (name, value))
+}
+
+fn is_this_boot(record: &EngineRecord) -> bool {
+    procfs::boot().is_ok_and(|boot| boot == record.boot)
+}
+
+fn leader_runs(record: &EngineRecord) -> bool {
+    procfs::stat(record.pid).is_some_and(|stat| stat.started_ticks == record.started_ticks && !stat.ended)
+}
+
+fn group_runs(group: i32) -> bool {
+    if killpg(Pid::from_raw(group), None) == Err(Errno::ESRCH) {
+        return false;
+    }
+    // Zombies count for the kernel but hold nothing.
+    procfs::pids().filter_map(procfs::stat).any(|stat| stat.group == group && !stat.ended)
+}
+
+fn signal_group(group: i32, signal: Signal) {
+    // 0 and 1 would mean denvd's own group and every process.
+    if group <= 1 {
+        return;
+    }
+    match killpg(Pid::from_raw(group), signal) {
+        Ok(()) | Err(Errno::ESRCH) => {}
+        Err(error) => tracing::warn!(group, %signal, %error, "cannot signal a process group"),
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with status {code}"),
+        (None, Some(number)) => match Signal::try_from(number) {
+            Ok(signal) => format!("killed by {signal}"),
+            Err(_) => format!("killed by signal {number}"),
+        },
+        (None, None) => "ended".to_owned(),
+    }
+}

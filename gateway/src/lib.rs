@@ -1,1 +1,37 @@
+//! The gateway: serves endpoints to API keys, routes to units, meters.
+//!
+//! It owns the way of a request from a client to an engine and back. It refuses to know Git, plans and hosts'
+//! insides: it serves by the configuration and the units that the control plane sent last, and reaches engines
+//! through the ingress of the host they run on.
+//!
+//! Floors, each importing only downwards; neighbours never import each other:
+//!
+//! `main` > [`process`] > `api` | `control_plane` > `proxy` | `last_known` > `admission` | `units` | `meter` >
+//! [`routing`] > [`request`] | [`answer`] > `metrics`
+//!
+//! What clients may rely on, and what is not obvious:
+//!
+//! - Bodies pass byte for byte, but for two things: the model's name in a request, where the engine knows the
+//!   model by another one, and the wish for usage, which is put into streaming requests without it; the chunk that
+//!   it adds to the answer is taken out. The `model` field of an answer is what the engine wrote.
+//! - A request that no client has seen a byte of is run again on another unit when its unit fails, whether the
+//!   engine had begun or not: a chat completion changes nothing. At most three engines begin one request. After the
+//!   first byte it never is: the stream ends with an error event, `"code":"retryable"`, and without `[DONE]`.
+//! - Usage is the engine's own count. Where it is missing, since the client left or the engine failed, the prompt is
+//!   estimated at four bytes of its messages a token, and the output at one token a chunk; an answer that was not
+//!   streamed has none then.
 
+mod admission;
+pub mod answer;
+mod api;
+mod control_plane;
+mod last_known;
+mod meter;
+mod metrics;
+pub mod process;
+mod proxy;
+pub mod request;
+pub mod routing;
+mod units;
+
+pub use meter::{Disk, Files, Segment};

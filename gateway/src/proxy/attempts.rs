@@ -1,0 +1,161 @@
+use std::error::Error;
+use std::sync::Arc;
+
+use http::response::Parts;
+use http::{HeaderMap, HeaderName};
+use hyper::body::Incoming;
+use tokio::time::timeout;
+
+use crate::admission::Model;
+use crate::metrics::RetryReason;
+use crate::request::ChatRequest;
+use crate::units::{Connection, Lease, NoUnit, SendError, Unit};
+
+use super::Proxy;
+use super::body::BodyError;
+use super::error::ProxyError;
+use super::settlement::Settlement;
+
+/// The tries of one request: which units had it, and whether it may be tried again.
+pub(super) struct Attempts<'a> {
+    proxy: &'a Proxy,
+    model: &'a Model,
+    tried: Vec<Arc<Unit>>,
+    /// Tried on a kept connection that broke, which may say nothing of the unit: it is good for another try if
+    /// there is no other.
+    doubtful: Option<Arc<Unit>>,
+    /// How many units may have begun it.
+    begun: u32,
+    engine_error: bool,
+    /// What is said when no unit is left.
+    failure: Option<ProxyError>,
+}
+
+/// An engine's answer has begun.
+pub(super) struct Begun {
+    pub(super) head: Parts,
+    pub(super) body: Incoming,
+    pub(super) connection: Connection,
+    pub(super) lease: Lease,
+}
+
+/// By this header an ingress says that the engine never saw the request.
+const NOT_BEGUN: HeaderName = HeaderName::from_static("x-denv-not-begun");
+/// How many engines may work on one request, one after the other. It bounds what a request that kills engines can
+/// do.
+const MAX_BEGUN: u32 = 3;
+
+impl<'a> Attempts<'a> {
+    pub(super) fn new(proxy: &'a Proxy, model: &'a Model) -> Self {
+        Attempts {
+            proxy,
+            model,
+            tried: Vec::new(),
+            doubtful: None,
+            begun: 0,
+            engine_error: false,
+            failure: None,
+        }
+    }
+
+    /// The next unit that begins an answer.
+    pub(super) async fn begin(
+        &mut self,
+        chat: &ChatRequest,
+        headers: &HeaderMap,
+        settlement: &mut Settlement,
+    ) -> Result<Begun, ProxyError> {
+        let mut lease = self.acquire()?;
+        loop {
+            let unit = lease.unit();
+            settlement.on(unit);
+            let body = chat.body_for(&unit.route.model);
+            let sent = timeout(self.proxy.engine_silence, lease.send(headers.clone(), body)).await;
+            match sent.map_err(|_| ProxyError::EngineSilent)? {
+                Err(SendError::Connect(error)) => {
+                    note(unit, "cannot be reached", &error);
+                    unit.eject();
+                    self.again(unit, RetryReason::NotConnected, ProxyError::NoUnit(NoUnit::NoneReady));
+                }
+                Err(SendError::Ended { reused, source }) => {
+                    note(unit, "ended before it answered", &source);
+                    if reused {
+                        self.doubtful = Some(unit.clone());
+                    } else {
+                        unit.eject();
+                    }
+                    self.may_begin_again()?;
+                    self.again(unit, RetryReason::EndedEarly, ProxyError::EngineEnded);
+                }
+                Ok((response, connection)) => {
+                    let (head, body) = response.into_parts();
+                    if head.headers.contains_key(NOT_BEGUN) {
+                        if head.status.is_server_error() {
+                            unit.eject();
+                        }
+                        self.again(unit, RetryReason::NotBegun, ProxyError::NoUnit(NoUnit::NoneReady));
+                    } else if head.status.is_server_error()
+                        && let Some(other) = self.after_engine_error(unit)
+                    {
+                        lease = other;
+                        continue;
+                    } else {
+                        return Ok(Begun { head, body, connection, lease });
+                    }
+                }
+            }
+            // The place on the unit that failed is free before another is taken.
+            drop(lease);
+            lease = self.acquire()?;
+        }
+    }
+
+    /// The answer broke off before the client saw any of it.
+    pub(super) fn broke_off(&mut self, lease: &Lease, error: BodyError) -> Result<(), ProxyError> {
+        let unit = lease.unit();
+        note(unit, "broke its answer off", &error);
+        unit.eject();
+        self.may_begin_again()?;
+        self.again(unit, RetryReason::EndedEarly, ProxyError::EngineEnded);
+        Ok(())
+    }
+
+    fn acquire(&mut self) -> Result<Lease, ProxyError> {
+        let acquire = |tried: &[Arc<Unit>]| {
+            self.proxy.units.acquire(&self.model.stage, self.model.max_inflight_per_unit, tried)
+        };
+        let acquired = acquire(&self.tried).or_else(|none| {
+            let Some(doubtful) = self.doubtful.take() else { return Err(none) };
+            self.tried.retain(|unit| !Arc::ptr_eq(unit, &doubtful));
+            acquire(&self.tried)
+        });
+        acquired.map_err(|none| self.failure.take().unwrap_or(ProxyError::NoUnit(none)))
+    }
+
+    /// Another unit, once, for an error that the engine itself made. Without another, the error is the answer.
+    fn after_engine_error(&mut self, unit: &Arc<Unit>) -> Option<Lease> {
+        if std::mem::replace(&mut self.engine_error, true) || self.may_begin_again().is_err() {
+            return None;
+        }
+        self.tried.push(unit.clone());
+        let other = self.acquire().ok()?;
+        self.proxy.metrics.retried(RetryReason::EngineError);
+        self.failure = Some(ProxyError::EngineEnded);
+        Some(other)
+    }
+
+    fn may_begin_again(&mut self) -> Result<(), ProxyError> {
+        self.begun += 1;
+        if self.begun < MAX_BEGUN { Ok(()) } else { Err(ProxyError::EngineEnded) }
+    }
+
+    fn again(&mut self, unit: &Arc<Unit>, reason: RetryReason, failure: ProxyError) {
+        self.tried.push(unit.clone());
+        self.proxy.metrics.retried(reason);
+        self.failure = Some(failure);
+    }
+}
+
+fn note(unit: &Unit, what: &str, error: &(dyn Error + 'static)) {
+    tracing::warn!(unit = %unit.route.unit, error, "the unit {what}");
+}

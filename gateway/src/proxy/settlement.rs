@@ -1,0 +1,125 @@
+use std::sync::Arc;
+
+use denv_schema::wire::{RequestOutcome, TokenCounts, UsageRecord};
+use jiff::Timestamp;
+
+use crate::admission::{Grant, Model};
+use crate::metrics::Outcome;
+use crate::units::Unit;
+
+use super::Proxy;
+use super::error::ProxyError;
+
+/// What is owed for one request. It is settled once, however the request ends: a client that leaves drops it, and
+/// that settles it too.
+pub(super) struct Settlement {
+    proxy: Arc<Proxy>,
+    grant: Arc<Grant>,
+    model: Arc<Model>,
+    request: String,
+    estimated_input: u64,
+    /// The unit that works on it, once there is one.
+    unit: Option<Arc<Unit>>,
+    open: bool,
+}
+
+impl Settlement {
+    pub(super) fn open(
+        proxy: Arc<Proxy>,
+        grant: Arc<Grant>,
+        model: Arc<Model>,
+        request: String,
+        estimated_input: u64,
+    ) -> Self {
+        Settlement { proxy, grant, model, request, estimated_input, unit: None, open: true }
+    }
+
+    /// It is given to a unit, or to another one.
+    pub(super) fn on(&mut self, unit: &Arc<Unit>) {
+        self.unit = Some(unit.clone());
+    }
+
+    pub(super) fn proxy(&self) -> &Arc<Proxy> {
+        &self.proxy
+    }
+
+    pub(super) fn estimated_input(&self) -> u64 {
+        self.estimated_input
+    }
+
+    /// Nothing was served.
+    pub(super) fn void(&mut self) {
+        self.open = false;
+    }
+
+    /// Records what is about to be served: without the record it must not be. `usage` is what the engine counted.
+    pub(super) fn record(
+        &mut self,
+        usage: Option<TokenCounts>,
+        outcome: RequestOutcome,
+    ) -> Result<(), ProxyError> {
+        self.open = false;
+        let tokens = usage.unwrap_or(TokenCounts { input: self.estimated_input, ..TokenCounts::default() });
+        let Some(record) = self.usage_record(tokens, outcome) else { return Ok(()) };
+        self.proxy.meter.record(&record)?;
+        self.count(usage, tokens, outcome);
+        Ok(())
+    }
+
+    /// Records what was served already. `estimate` stands in for what the engine did not count.
+    pub(super) fn record_served(
+        &mut self,
+        usage: Option<TokenCounts>,
+        estimate: TokenCounts,
+        outcome: RequestOutcome,
+    ) {
+        if !std::mem::replace(&mut self.open, false) {
+            return;
+        }
+        let tokens = usage.unwrap_or(estimate);
+        let Some(record) = self.usage_record(tokens, outcome) else { return };
+        self.proxy.meter.record_served(record);
+        self.count(usage, tokens, outcome);
+    }
+
+    fn count(&self, usage: Option<TokenCounts>, tokens: TokenCounts, outcome: RequestOutcome) {
+        let metrics = &self.model.metrics;
+        metrics.metered(tokens);
+        match outcome {
+            RequestOutcome::Completed => {
+                metrics.completed();
+                if usage.is_none() {
+                    metrics.usage_missing();
+                }
+            }
+            RequestOutcome::ClientLeft => self.proxy.metrics.ended(Some(metrics), Outcome::ClientLeft, 0),
+            RequestOutcome::EngineFailed => {
+                self.proxy.metrics.ended(Some(metrics), Outcome::EngineFailed, 200)
+            }
+        }
+    }
+
+    fn usage_record(&self, tokens: TokenCounts, outcome: RequestOutcome) -> Option<UsageRecord> {
+        let unit = &self.unit.as_ref()?.route;
+        Some(UsageRecord {
+            at: Timestamp::now(),
+            request: self.request.clone(),
+            customer: self.grant.customer.clone(),
+            key: self.grant.key.clone(),
+            endpoint: self.model.endpoint.clone(),
+            model: self.model.name.clone(),
+            unit: unit.unit.clone(),
+            release: unit.release.clone(),
+            tokens,
+            outcome,
+        })
+    }
+}
+
+impl Drop for Settlement {
+    fn drop(&mut self) {
+        // The client left while an engine worked on its request; what it had generated was never seen here.
+        let estimate = TokenCounts { input: self.estimated_input, ..TokenCounts::default() };
+        self.record_served(None, estimate, RequestOutcome::ClientLeft);
+    }
+}

@@ -1,0 +1,166 @@
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::error::Error;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use denv_schema::wire::RequestOutcome;
+use hyper::body::{Body, Frame, Incoming};
+use tokio::time::{Instant, Sleep};
+
+use crate::answer::Events;
+use crate::units::{Connection, Lease};
+
+use super::settlement::Settlement;
+
+/// A stream on its way from an engine to a client. Whichever end gives up, what was generated is metered.
+pub(crate) struct AnswerStream {
+    settlement: Settlement,
+    events: Events,
+    out: VecDeque<Bytes>,
+    /// None once the engine's part is over.
+    upstream: Option<Upstream>,
+    heard: Instant,
+    silence: Pin<Box<Sleep>>,
+}
+
+/// Dropping it cancels what the engine still does.
+struct Upstream {
+    body: Incoming,
+    connection: Connection,
+    lease: Lease,
+}
+
+/// Instead of the end that did not come. There is no `[DONE]` after it.
+const ENGINE_FAILED: &[u8] =
+    b"data: {\"error\":{\"message\":\"the engine ended before the answer was complete; \
+the request may be sent again\",\"type\":\"engine_failed\",\"param\":null,\"code\":\"retryable\"}}\n\n";
+
+impl AnswerStream {
+    pub(super) fn new(
+        settlement: Settlement,
+        hide_usage: bool,
+        first: Bytes,
+        body: Incoming,
+        connection: Connection,
+        lease: Lease,
+    ) -> Self {
+        let silence = tokio::time::sleep(settlement.proxy().engine_silence);
+        let mut stream = AnswerStream {
+            settlement,
+            events: Events::new(hide_usage),
+            out: VecDeque::new(),
+            upstream: Some(Upstream { body, connection, lease }),
+            heard: Instant::now(),
+            silence: Box::pin(silence),
+        };
+        stream.take(first);
+        stream
+    }
+
+    fn take(&mut self, data: Bytes) {
+        self.heard = Instant::now();
+        if let Err(error) = self.events.feed(data, &mut self.out) {
+            self.fail(&error);
+        } else if self.events.done() {
+            if self.events.finished() {
+                // Before the client gets the event that ends the answer.
+                self.settle(RequestOutcome::Completed);
+            } else {
+                self.fail_quietly();
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        if self.events.end(&mut self.out) {
+            self.settle(RequestOutcome::Completed);
+            if let Some(Upstream { connection, lease, .. }) = self.upstream.take() {
+                lease.keep(connection);
+            }
+        } else {
+            self.fail_quietly();
+        }
+    }
+
+    fn broke_off(&mut self, error: &hyper::Error) {
+        if self.events.end(&mut self.out) {
+            self.settle(RequestOutcome::Completed);
+            self.upstream = None;
+            return;
+        }
+        if let Some(upstream) = &self.upstream {
+            upstream.lease.unit().eject();
+        }
+        self.fail(error);
+    }
+
+    fn fail(&mut self, error: &(dyn Error + 'static)) {
+        if let Some(upstream) = &self.upstream {
+            tracing::warn!(unit = %upstream.lease.unit().route.unit, error, "the unit broke its stream off");
+        }
+        self.fail_quietly();
+    }
+
+    fn fail_quietly(&mut self) {
+        self.settle(RequestOutcome::EngineFailed);
+        self.upstream = None;
+        self.out.push_back(Bytes::from_static(ENGINE_FAILED));
+    }
+
+    fn settle(&mut self, outcome: RequestOutcome) {
+        let estimate = self.events.estimated_usage(self.settlement.estimated_input());
+        self.settlement.record_served(self.events.usage(), estimate, outcome);
+    }
+
+    /// Whether the engine has said nothing for too long. The timer is set anew only when it rings.
+    fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
+        let patience = self.settlement.proxy().engine_silence;
+        while self.silence.as_mut().poll(cx).is_ready() {
+            let deadline = self.heard + patience;
+            if deadline <= Instant::now() {
+                return true;
+            }
+            self.silence.as_mut().reset(deadline);
+        }
+        false
+    }
+}
+
+impl Body for AnswerStream {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let this = &mut *self;
+        loop {
+            if let Some(bytes) = this.out.pop_front() {
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
+            let Some(upstream) = &mut this.upstream else { return Poll::Ready(None) };
+            match Pin::new(&mut upstream.body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data() {
+                        this.take(data);
+                    }
+                }
+                Poll::Ready(Some(Err(error))) => this.broke_off(&error),
+                Poll::Ready(None) => this.end(),
+                Poll::Pending if this.is_silent(cx) => {
+                    this.fail(&super::error::ProxyError::EngineSilent);
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl Drop for AnswerStream {
+    fn drop(&mut self) {
+        self.settle(RequestOutcome::ClientLeft);
+    }
+}

@@ -226,7 +226,7 @@ impl Member {
         Ok(())
     }
 
-    fn show(&self, view: &watch::Sender<View>) {
+    pub(super) fn show(&self, view: &watch::Sender<View>) {
         let running = matches!(self.supervised.phase(), Phase::Running(_));
         let port = self.engine.as_ref().filter(|_| running).map(|engine| engine.record().port);
         let report = MemberReport {

@@ -5,6 +5,7 @@
 mod member;
 mod ports;
 mod probe;
+mod resume;
 mod view;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use denv_schema::launch::LaunchSpec;
 use denv_schema::wire::{
     Action, Command, CommandId, CommandOutcome, Generation, MemberReport, MemberState, Term,
 };
@@ -24,8 +26,8 @@ use tokio::time::Instant;
 pub use view::{Answers, MemberView, View};
 
 use crate::journal::store::{Disk, OpenError, Store};
-use crate::journal::{Desired, Entry, Facts, Verdict};
-use crate::runtimes::{self, Engine, EnginePath, LogFile, Marks};
+use crate::journal::{Desired, Facts, Verdict};
+use crate::runtimes::{EnginePath, LogFile, Marks};
 use crate::supervisor::{Event, Policy, Supervised, decide};
 use crate::weights::WeightStore;
 use member::{Member, Note, Order};
@@ -81,8 +83,6 @@ struct Host {
 
 /// How often what could not be written is tried again, and problems are looked for.
 const RETRY: Duration = Duration::from_secs(1);
-/// An adopted engine that answers no check in this time begins as not healthy.
-const FIRST_CHECK: Duration = Duration::from_secs(2);
 
 impl Runner {
     /// Resumes from the journal: adopts engines that run, restarts those that ended, finishes stops.
@@ -252,12 +252,7 @@ impl Queue {
         self.answers.send_modify(|answers| answers.add(id, outcome));
     }
 
-    fn start(
-        &mut self,
-        member: &MemberId,
-        generation: Generation,
-        spec: Arc<denv_schema::launch::LaunchSpec>,
-    ) {
+    fn start(&mut self, member: &MemberId, generation: Generation, spec: Arc<LaunchSpec>) {
         if let Some(orders) = self.orders.get(member) {
             let order = Order::Start { generation, spec: spec.clone() };
             if orders.send(order).is_ok() {
@@ -284,6 +279,8 @@ impl Queue {
     fn spawn(&mut self, id: MemberId, member: Member, actions: Vec<crate::supervisor::Action>) {
         let (orders, ordered) = mpsc::unbounded_channel();
         let (notes, view) = (self.notes.clone(), self.view.clone());
+        // Before its task runs, so that whoever looks next finds it.
+        member.show(&view);
         self.tasks.spawn(member.run(ordered, notes, view, actions));
         self.orders.insert(id, orders);
     }
@@ -331,102 +328,6 @@ impl Queue {
             view.problems = problems;
             changed
         });
-    }
-
-    async fn resume(&mut self) {
-        let entries = self.store.journal().members.clone();
-        let known =
-            |(member, entry): (&MemberId, &Entry)| Some((member.clone(), entry.facts.engine.clone()?));
-        let known: Vec<_> = entries.iter().filter_map(known).collect();
-        let is_wanted = |member: &MemberId, generation| {
-            entries.get(member).is_some_and(|entry| {
-                entry.generation == generation
-                    && entry.desired == Desired::Running
-                    && entry.facts.failed.is_none()
-            })
-        };
-        let found = runtimes::reap_strays(&self.host.marks, &known, is_wanted);
-        let engines: BTreeMap<MemberId, Engine> = known
-            .into_iter()
-            .chain(found)
-            .filter_map(|(member, record)| {
-                self.host.ports.remember(&member, record.port);
-                let engine = Engine::adopt(member.clone(), record, self.host.marks.clone())?;
-                Some((member, engine))
-            })
-            .collect();
-        self.resume_members(entries, engines).await;
-    }
-
-    async fn resume_members(
-        &mut self,
-        entries: BTreeMap<MemberId, Entry>,
-        mut engines: BTreeMap<MemberId, Engine>,
-    ) {
-        let host = self.host.clone();
-        let checks = entries.iter().filter_map(|(member, entry)| {
-            let (engine, probe) = (engines.get(member)?, &entry.spec.as_ref()?.probe);
-            let (port, timeout) = (engine.record().port, probe.timeout.get().min(FIRST_CHECK));
-            let check = probe::check(port, probe.path.clone(), timeout);
-            Some(async move { (member.clone(), check.await) })
-        });
-        let mut checked: BTreeMap<_, _> = futures::future::join_all(checks).await.into_iter().collect();
-        for (member, entry) in entries {
-            let engine = engines.remove(&member);
-            let Some(spec) = entry.spec.clone() else {
-                if let Some(engine) = engine {
-                    engine.kill();
-                }
-                self.show_stopped(&member);
-                continue;
-            };
-            let (generation, desired) = (entry.generation, entry.desired);
-            if desired == Desired::Stopped && engine.is_none() {
-                self.stop(&member, generation).await;
-                continue;
-            }
-            let checked = checked.remove(&member);
-            let (supervised, actions) = resumed(&entry, engine.as_ref(), &spec, checked, host.now());
-            let digest = entry.digest;
-            let mut task = Member::new(host.clone(), member.clone(), generation, Arc::new(spec), supervised);
-            task.resume(engine, digest, entry.facts);
-            self.spawn(member, task, actions);
-        }
-    }
-}
-
-/// Where a member stands after denvd was away, and what is to be done first.
-fn resumed(
-    entry: &Entry,
-    engine: Option<&Engine>,
-    spec: &denv_schema::launch::LaunchSpec,
-    checked: Option<Result<(), String>>,
-    now: Duration,
-) -> (Supervised, Vec<crate::supervisor::Action>) {
-    let (policy, facts) = (Policy::of(spec), &entry.facts);
-    let adopted = || Supervised::adopted(policy.clone(), facts.was_healthy, facts.restarts, now);
-    match engine {
-        Some(_) if entry.desired == Desired::Stopped => decide(adopted(), Event::Stop, now),
-        Some(engine) if engine.record().generation != entry.generation => {
-            decide(adopted(), Event::Start(policy.clone()), now)
-        }
-        Some(engine) => {
-            let generation = entry.generation;
-            tracing::info!(pid = engine.record().pid, generation, "adopted the engine of `{}`", spec.model);
-            decide(adopted(), Event::Checked(checked.unwrap_or_else(|| Err("not asked".to_owned()))), now)
-        }
-        None => match &facts.failed {
-            Some(reason) => {
-                (Supervised::failed(policy, facts.was_healthy, facts.restarts, reason.clone()), vec![])
-            }
-            None if facts.engine.is_none() && !facts.was_healthy => {
-                decide(Supervised::stopped(policy.clone()), Event::Start(policy), now)
-            }
-            None => {
-                let member = Supervised::ended_unseen(policy, facts.was_healthy, facts.restarts, now);
-                (member, vec![crate::supervisor::Action::Prepare])
-            }
-        },
     }
 }
 

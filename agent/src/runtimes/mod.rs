@@ -8,5 +8,5 @@ mod procfs;
 mod program;
 
 pub use log::LogFile;
-pub use process::{Engine, Launch, LaunchError, Marks, reap_strays};
+pub use process::{Engine, Launch, LaunchError, Marks, take_over};
 pub use program::EnginePath;

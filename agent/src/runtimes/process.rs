@@ -82,6 +82,8 @@ const PORT: &str = "DENV_PORT";
 
 /// How often an adopted engine and a dying group are looked at; the kernel tells only parents.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Longer than this denvd does not wait for what it cannot kill.
+const TAKE_OVER_BOUND: Duration = Duration::from_secs(10);
 
 impl Marks {
     pub fn new(state_dir: &Path) -> Self {
@@ -157,16 +159,6 @@ impl Engine {
         Ok(Engine { record, child: Some(child), member, marks })
     }
 
-    /// The engine of `record`, if that very process still runs.
-    pub fn adopt(member: MemberId, record: EngineRecord, marks: Marks) -> Option<Engine> {
-        (is_this_boot(&record) && leader_runs(&record)).then_some(Engine {
-            record,
-            child: None,
-            member,
-            marks,
-        })
-    }
-
     pub fn record(&self) -> &EngineRecord {
         &self.record
     }
@@ -196,39 +188,63 @@ impl Engine {
                 "ended (its status is unknown: it was started before denvd)".to_owned()
             }
         };
-        while group_runs(self.record.pid) {
-            self.kill();
-            tokio::time::sleep(LOOK_EVERY / 5).await;
-        }
-        // Children that made groups of their own are known by their marks.
-        for stray in self.marks.processes() {
-            if stray.member == self.member && stray.generation == self.record.generation {
-                signal_group(stray.stat.group, Signal::SIGKILL);
-            }
-        }
+        let (marks, record) = (&self.marks, &self.record);
+        bury(|| {
+            let strays = marks.processes().into_iter();
+            let strays =
+                strays.filter(|stray| stray.member == self.member && stray.generation == record.generation);
+            // Children that made groups of their own are known by their marks.
+            let group = group_runs(record.pid).then_some(record.pid);
+            strays.map(|stray| stray.stat.group).chain(group).collect()
+        })
+        .await;
         how
     }
 }
 
-/// Ends what this denvd started and nobody looks after: groups whose leader ended while denvd was away, and
-/// processes that were started in the instant before it could write them down. A leader of the newest generation
-/// of its member, by `is_wanted`, is not ended but returned, to be adopted.
-pub fn reap_strays(
+/// Kills groups until there are none.
+async fn bury(groups: impl Fn() -> Vec<i32>) {
+    let mut wait = LOOK_EVERY / 10;
+    loop {
+        let left = groups();
+        if left.is_empty() {
+            return;
+        }
+        for group in left {
+            signal_group(group, Signal::SIGKILL);
+        }
+        tokio::time::sleep(wait).await;
+        // One that the kernel cannot end yet (a driver holds it) is not asked in a busy loop.
+        wait = (wait * 2).min(Duration::from_secs(1));
+    }
+}
+
+/// Takes over from a denvd before: adopts the engines of `known` that run, and ends what nobody looks after, which
+/// is groups whose leader ended meanwhile, and processes that were started in the instant before they could be
+/// written down. Of those a leader that `is_wanted` is adopted too. All of it is one look: an engine that ends
+/// after it was adopted is buried like any other. Returns when what was killed is gone, so that its GPUs are free.
+pub async fn take_over(
     marks: &Marks,
-    known: &[(MemberId, EngineRecord)],
+    known: Vec<(MemberId, EngineRecord)>,
     is_wanted: impl Fn(&MemberId, Generation) -> bool,
-) -> Vec<(MemberId, EngineRecord)> {
-    let Ok(boot) = procfs::boot() else { return Vec::new() };
+) -> BTreeMap<MemberId, Engine> {
+    let Ok(boot) = procfs::boot() else { return BTreeMap::new() };
+    let mut adopted: BTreeMap<MemberId, Engine> = BTreeMap::new();
+    let mut adopt = |member: MemberId, record: EngineRecord| {
+        let engine = Engine { record, child: None, member: member.clone(), marks: marks.clone() };
+        adopted.insert(member, engine);
+    };
     let mut kept: BTreeMap<MemberId, Generation> = BTreeMap::new();
-    for (member, record) in known.iter().filter(|(_, record)| record.boot == boot) {
-        if leader_runs(record) {
+    let mut killed: Vec<i32> = Vec::new();
+    for (member, record) in known.into_iter().filter(|(_, record)| record.boot == boot) {
+        if leader_runs(&record) {
             kept.insert(member.clone(), record.generation);
+            adopt(member, record);
         } else if procfs::stat(record.pid).is_none_or(|stat| stat.started_ticks == record.started_ticks) {
             // No other process has the pid, so the group, if there is one, is still this engine's.
-            signal_group(record.pid, Signal::SIGKILL);
+            killed.push(record.pid);
         }
     }
-    let mut found = Vec::new();
     let strays = marks.processes();
     for stray in strays.iter().filter(|stray| stray.stat.group == stray.pid) {
         let (member, generation) = (&stray.member, stray.generation);
@@ -244,14 +260,18 @@ pub fn reap_strays(
             port: stray.port,
             log_offset: 0,
         };
-        found.push((member.clone(), record));
+        adopt(member.clone(), record);
     }
     for stray in strays.iter().filter(|stray| kept.get(&stray.member) != Some(&stray.generation)) {
         let (member, generation) = (&stray.member, stray.generation);
         tracing::warn!(%member, generation, pid = stray.pid, "killed a process that was left behind");
-        signal_group(stray.stat.group, Signal::SIGKILL);
+        killed.push(stray.stat.group);
     }
-    found
+    let gone = bury(|| killed.iter().copied().filter(|group| group_runs(*group)).collect());
+    if tokio::time::timeout(TAKE_OVER_BOUND, gone).await.is_err() {
+        tracing::error!(?killed, "processes that were left behind cannot be killed; they may hold GPUs");
+    }
+    adopted
 }
 
 fn inherited(name: &'static str) -> Option<(&'static str, OsString)> {
@@ -260,10 +280,6 @@ fn inherited(name: &'static str) -> Option<(&'static str, OsString)> {
         _ => None,
     };
     std::env::var_os(name).or_else(|| fallback(name)).map(|value| (name, value))
-}
-
-fn is_this_boot(record: &EngineRecord) -> bool {
-    procfs::boot().is_ok_and(|boot| boot == record.boot)
 }
 
 fn leader_runs(record: &EngineRecord) -> bool {

@@ -232,6 +232,8 @@ pub struct GatewayReport {
 #[serde(rename_all = "camelCase")]
 pub struct UnitReport {
     pub generation: Generation,
+    /// The instruction that the gateway follows for the unit now: an `Out` here confirms that it has taken it up.
+    pub rotation: Rotation,
     /// New requests may be given to it. The gateway has connected to the unit at least once in this generation.
     pub in_rotation: bool,
     pub inflight: u32,

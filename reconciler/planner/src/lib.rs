@@ -1,0 +1,41 @@
+//! The pure core: a world in, a plan out.
+//!
+//! [`plan`] is infallible and synchronous, and the same world always gives the same plan. Previews and the running
+//! reconciler call it alike. This crate refuses to know clocks, randomness, logs, the network and the store: time
+//! is a value in the [`World`], ids derive from records, and what can't be done is a [`WaitingOn`], never an error.
+//!
+//! Each decision is a function in a file of its own:
+//!
+//! | file | decides |
+//! | --- | --- |
+//! | `status` | what a unit is, from what is recorded and what is observed |
+//! | `placement` | which host and accelerators a unit gets |
+//! | `batches` | how many units of each fleet a batch moves |
+//! | `converge` | which units to start and which to drain, within the budget |
+//! | `lifecycle` | when a drained unit stops and a stopped one is forgotten |
+//! | `deployment` | the phases of a stage's change: rolling, baking, rolling back, held |
+//! | `loss` | whether silent hosts are lost, or denv is blind |
+//! | `actions` | what a person may ask of a deployment |
+//! | `routes` | what gateways are told |
+//! | `checker` | whether a plan keeps the invariants |
+
+pub mod actions;
+mod batches;
+pub mod checker;
+mod converge;
+mod deployment;
+mod lifecycle;
+mod loss;
+mod placement;
+mod plan;
+mod records;
+mod routes;
+mod status;
+mod world;
+
+pub use deployment::plan;
+pub use plan::{Plan, Step, Subject, WaitingOn};
+pub use records::{Deployment, Good, Hold, Phase, Records, Repairs, StageRecord, UnitPhase, UnitRecord};
+pub use routes::routes;
+pub use status::{UnitStatus, status};
+pub use world::{GatewayObserved, HostObserved, Observed, World};

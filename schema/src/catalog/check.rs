@@ -433,8 +433,8 @@ pub(super) fn deployed(
     for entry in entries {
         let AnyManifest::Release(manifest) = &entry.manifest else { continue };
         let name = &manifest.metadata.name;
-        let (Some(before), Some(now)) = (deployed.get(name), catalog.release_digest(name)) else { continue };
-        if *before != now {
+        let (Some(before), Some(now)) = (deployed.get(name), catalog.rendered.get(name)) else { continue };
+        if *before != now.digest {
             let message = format!("release `{name}` was deployed and would mean something else now");
             let hint = "leave it, its recipe and its engine as they were; make a new Release under another name and \
                         point the stage at it"

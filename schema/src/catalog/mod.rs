@@ -32,7 +32,14 @@ pub struct Catalog {
     pub customers: BTreeMap<Name, CustomerSpec>,
     pub keys: BTreeMap<Name, KeySpec>,
     /// What each release means on any host.
-    pub templates: BTreeMap<Name, LaunchTemplate>,
+    pub rendered: BTreeMap<Name, Rendered>,
+}
+
+/// A release's template, with its digest: what a rollout compares, and what its immutability is judged by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rendered {
+    pub template: LaunchTemplate,
+    pub digest: Digest,
 }
 
 impl Catalog {
@@ -51,7 +58,7 @@ impl Catalog {
         let mut catalog = check::index(&entries, &mut found);
         check::references(&entries, &catalog, &mut found);
         check::settings(&entries, &catalog, &mut found);
-        catalog.templates = catalog.render_templates();
+        catalog.rendered = catalog.render();
         check::deployed(&entries, &catalog, deployed, &mut found);
         found.settle();
         if found.is_empty() { Ok(catalog) } else { Err(found) }
@@ -60,11 +67,6 @@ impl Catalog {
     /// The hosts that a fleet has.
     pub fn hosts_of<'a>(&'a self, fleet: &'a Name) -> impl Iterator<Item = (&'a Name, &'a HostSpec)> {
         self.hosts.iter().filter(move |(_, host)| host.fleet == *fleet)
-    }
-
-    /// What a release's immutability is judged by: what it and its recipe and engine mean together.
-    pub fn release_digest(&self, release: &Name) -> Option<Digest> {
-        self.templates.get(release).map(LaunchTemplate::digest)
     }
 
     /// The part that gateways serve by.
@@ -77,10 +79,12 @@ impl Catalog {
         }
     }
 
-    fn render_templates(&self) -> BTreeMap<Name, LaunchTemplate> {
+    fn render(&self) -> BTreeMap<Name, Rendered> {
         let render = |(name, release): (&Name, &ReleaseSpec)| {
             let (recipe, engine) = (self.recipes.get(&release.recipe)?, self.engines.get(&release.engine)?);
-            Some((name.clone(), LaunchTemplate::render(release, recipe, engine)))
+            let template = LaunchTemplate::render(release, recipe, engine);
+            let digest = template.digest();
+            Some((name.clone(), Rendered { template, digest }))
         };
         self.releases.iter().filter_map(render).collect()
     }

@@ -30,7 +30,7 @@ fn the_quickstart_is_valid() {
     let catalog = Catalog::from_files(&quickstart()).unwrap_or_else(|found| panic!("{found}"));
     assert_eq!(catalog.stages.len(), 1);
     assert_eq!(catalog.hosts.len(), 2);
-    assert_eq!(catalog.templates.len(), catalog.releases.len());
+    assert_eq!(catalog.rendered.len(), catalog.releases.len());
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn an_inline_secret_is_an_error_that_does_not_repeat_it() {
 fn a_release_that_ran_cannot_change() {
     let before = Catalog::from_files(&quickstart()).unwrap();
     let deployed: BTreeMap<Name, Digest> =
-        before.releases.keys().map(|name| (name.clone(), before.release_digest(name).unwrap())).collect();
+        before.rendered.iter().map(|(name, rendered)| (name.clone(), rendered.digest)).collect();
     assert!(Catalog::from_files_after(&quickstart(), &deployed).is_ok());
     let changed = with("software.yaml", "maxModelLen: 2048", "maxModelLen: 1024");
     let found = Catalog::from_files_after(&changed, &deployed).unwrap_err().to_string();

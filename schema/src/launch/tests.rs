@@ -35,7 +35,7 @@ spec:
     );
     let files = Files::from([("all.yaml".to_owned(), text.into_bytes())]);
     let catalog = Catalog::from_files(&files).unwrap_or_else(|found| panic!("{found}"));
-    catalog.templates.into_values().next().unwrap()
+    catalog.rendered.into_values().next().unwrap().template
 }
 
 #[test]

@@ -1,0 +1,209 @@
+//! Whether a plan keeps the invariants, told apart from how the plan was made. It runs after every plan in tests, and
+//! in production before a plan is carried out.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use denv_schema::manifest::{StageSpec, Strategy};
+use denv_schema::{Name, StageId, UnitId};
+
+use crate::converge::{count, floor};
+use crate::lifecycle::drained;
+use crate::plan::{Plan, Step};
+use crate::records::{Phase, UnitPhase, UnitRecord};
+use crate::status::{UnitStatus, status};
+use crate::world::World;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// Invariant 1.
+    GpuTakenTwice { host: Name, gpu: u32, units: [UnitId; 2] },
+    /// Invariant 1.
+    SlotsOvercommitted { host: Name, taken: u32, of: u32 },
+    /// Invariant 1.
+    OutOfPlace { unit: UnitId, host: Name, fleet: Name },
+    /// Invariant 2.
+    BelowFloor { stage: StageId, left: u32, floor: u32 },
+    /// Invariant 3.
+    StoppedUndrained { unit: UnitId },
+    /// Invariant 3.
+    NotReplaced { stage: StageId, fleet: Name },
+    /// Invariant 5.
+    GenerationRepeated { unit: UnitId },
+    /// Invariant 6.
+    RemovedWhileBlind { unit: UnitId },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Violation::GpuTakenTwice { host, gpu, units: [a, b] } => {
+                write!(f, "GPU {gpu} of `{host}` would belong to `{a}` and `{b}`")
+            }
+            Violation::SlotsOvercommitted { host, taken, of } => {
+                write!(f, "{taken} CPU slots of `{host}` would be taken, and it has {of}")
+            }
+            Violation::OutOfPlace { unit, host, fleet } => {
+                write!(f, "`{unit}` would start on `{host}`, which can't take units of fleet `{fleet}`")
+            }
+            Violation::BelowFloor { stage, left, floor } => {
+                write!(f, "`{stage}` would be left with {left} ready units, and must keep {floor}")
+            }
+            Violation::StoppedUndrained { unit } => {
+                write!(f, "`{unit}` would stop while gateways may use it")
+            }
+            Violation::NotReplaced { stage, fleet } => {
+                write!(f, "`{stage}` would drain units in fleet `{fleet}` that nothing replaces yet")
+            }
+            Violation::GenerationRepeated { unit } => {
+                write!(f, "`{unit}` would start twice in one generation")
+            }
+            Violation::RemovedWhileBlind { unit } => {
+                write!(f, "`{unit}` would be removed for silence while too many hosts are silent")
+            }
+        }
+    }
+}
+
+/// What a plan would break. Empty: it may be carried out.
+pub fn check(world: &World<'_>, plan: &Plan) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut after = world.records.clone();
+    let mut drains: BTreeMap<&StageId, Vec<(&UnitId, &UnitRecord)>> = BTreeMap::new();
+    for step in &plan.steps {
+        match step {
+            Step::StartUnit { unit, record } => {
+                let host = world.catalog.hosts.get(&record.host);
+                if !host.is_some_and(|host| host.fleet == record.fleet && !host.cordoned) {
+                    let (host, fleet) = (record.host.clone(), record.fleet.clone());
+                    found.push(Violation::OutOfPlace { unit: unit.clone(), host, fleet });
+                }
+                if world.records.units.contains_key(unit) || after.units.contains_key(unit) {
+                    found.push(Violation::GenerationRepeated { unit: unit.clone() });
+                }
+            }
+            Step::RestartUnit { unit, generation, .. } => {
+                let repeated =
+                    world.records.units.get(unit).is_none_or(|record| record.generation >= *generation);
+                found.extend(repeated.then(|| Violation::GenerationRepeated { unit: unit.clone() }));
+            }
+            Step::DrainUnit { unit, .. } => {
+                if let Some(record) = world.records.units.get(unit) {
+                    drains.entry(&record.stage).or_default().push((unit, record));
+                }
+            }
+            Step::StopUnit { unit, .. } => {
+                if let Some(record) = world.records.units.get(unit) {
+                    let rollout = world.catalog.stages.get(&record.stage).map(|stage| stage.rollout.clone());
+                    let rollout = rollout.unwrap_or_default();
+                    let left =
+                        record.phase == UnitPhase::Draining && drained(world, unit, record, &rollout).is_ok();
+                    if !left {
+                        found.push(Violation::StoppedUndrained { unit: unit.clone() });
+                    }
+                }
+            }
+            _ => {}
+        }
+        after.apply(step);
+    }
+    for (stage, drained) in drains {
+        budget(world, stage, &drained, &mut found);
+    }
+    resources(world, &after.units, &mut found);
+    found
+}
+
+fn is_ready(world: &World<'_>, id: &UnitId, record: &UnitRecord) -> bool {
+    record.phase == UnitPhase::Ready && status(world, id, record).is_ready()
+}
+
+fn budget(
+    world: &World<'_>,
+    stage: &StageId,
+    drained: &[(&UnitId, &UnitRecord)],
+    found: &mut Vec<Violation>,
+) {
+    if crate::loss::brake(world).is_some() {
+        for (id, record) in drained {
+            if matches!(status(world, id, record), UnitStatus::Silent { .. }) {
+                found.push(Violation::RemovedWhileBlind { unit: (*id).clone() });
+            }
+        }
+    }
+    // A stage that no manifest has keeps nothing; one with nothing good to keep has no floor.
+    let Some(spec) = world.catalog.stages.get(stage) else { return };
+    let gone = count(drained.iter().filter(|(id, record)| is_ready(world, id, record)));
+    if gone == 0 || world.records.stages.get(stage).is_none_or(|record| record.good.is_none()) {
+        return;
+    }
+    let units = || world.records.units.iter().filter(|(_, record)| record.stage == *stage);
+    let ready = count(units().filter(|(id, record)| is_ready(world, id, record)));
+    let total = spec.fleets.iter().map(|fleet| fleet.units.min).sum();
+    let (left, floor) = (ready - gone, floor(spec, total));
+    if left < floor {
+        found.push(Violation::BelowFloor { stage: stage.clone(), left, floor });
+    }
+    if spec.rollout.strategy == Strategy::Surge {
+        replaced(world, stage, spec, drained, found);
+    }
+}
+
+/// Under surge, what a fleet keeps, with what is ready of the release it moves to, is all that it should have.
+fn replaced(
+    world: &World<'_>,
+    stage: &StageId,
+    spec: &StageSpec,
+    drained: &[(&UnitId, &UnitRecord)],
+    found: &mut Vec<Violation>,
+) {
+    let Some(record) = world.records.stages.get(stage) else { return };
+    let forward = record.deployment.as_ref().filter(|deployment| {
+        !deployment.phase.is_over() && deployment.phase != Phase::RollingBack && deployment.to == spec.release
+    });
+    let target = match (forward, &record.good) {
+        (Some(deployment), _) => deployment.digest,
+        (None, Some(good)) => good.digest,
+        (None, None) => return,
+    };
+    for fleet in &spec.fleets {
+        let leaves = |id: &UnitId| drained.iter().any(|(drained, _)| *drained == id);
+        let of_fleet = |record: &UnitRecord| record.stage == *stage && record.fleet == fleet.name;
+        let replaces = drained
+            .iter()
+            .any(|(id, record)| of_fleet(record) && record.template != target && is_ready(world, id, record));
+        let kept = count(world.records.units.iter().filter(|(id, record)| {
+            of_fleet(record)
+                && record.is_active()
+                && !leaves(id)
+                && (is_ready(world, id, record) || record.template != target)
+        }));
+        if replaces && kept < fleet.units.min {
+            found.push(Violation::NotReplaced { stage: stage.clone(), fleet: fleet.name.clone() });
+        }
+    }
+}
+
+fn resources(world: &World<'_>, units: &BTreeMap<UnitId, UnitRecord>, found: &mut Vec<Violation>) {
+    let mut gpus: BTreeMap<(&Name, u32), &UnitId> = BTreeMap::new();
+    let mut slots: BTreeMap<&Name, u32> = BTreeMap::new();
+    for (id, unit) in units {
+        for gpu in &unit.spec.gpus {
+            if let Some(other) = gpus.insert((&unit.host, *gpu), id) {
+                let units = [other.clone(), id.clone()];
+                found.push(Violation::GpuTakenTwice { host: unit.host.clone(), gpu: *gpu, units });
+            }
+        }
+        *slots.entry(&unit.host).or_default() += unit.cpu_slots;
+    }
+    for (host, taken) in slots {
+        // A host whose slots were lowered, or that was removed, may hold more until its units have left: only a plan
+        // that adds to it is wrong.
+        let before: u32 =
+            world.records.units.values().filter(|unit| unit.host == *host).map(|unit| unit.cpu_slots).sum();
+        let of = world.catalog.hosts.get(host).and_then(|host| host.cpu_slots).unwrap_or(0);
+        if taken > of && taken > before {
+            found.push(Violation::SlotsOvercommitted { host: host.clone(), taken, of });
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Which units to start and which to drain, so that a stage comes to its goal within its budget. Rolling forward,
+//! rolling back, scaling and repairing are this one function with other goals.
+
+use std::collections::BTreeMap;
+
+use denv_schema::launch::LaunchTemplate;
+use denv_schema::manifest::{StageSpec, Strategy};
+use denv_schema::{Digest, MemberId, Name, StageId, UnitId};
+
+use crate::deployment::{Pass, Unit};
+use crate::loss;
+use crate::placement::place;
+use crate::plan::{Step, Subject, WaitingOn};
+use crate::records::{StageRecord, UnitPhase, UnitRecord};
+use crate::status::UnitStatus;
+use crate::world::signed;
+
+/// A release, and what it means.
+#[derive(Clone, Copy)]
+pub(crate) struct Release<'a> {
+    pub name: &'a Name,
+    pub template: &'a LaunchTemplate,
+    pub digest: Digest,
+}
+
+/// What a stage is to come to.
+pub(crate) struct Goal<'a> {
+    /// None: nothing is to run.
+    pub release: Option<Release<'a>>,
+    /// How many units each fleet has in the end.
+    pub units: BTreeMap<Name, u32>,
+    /// How many of them run the release at the end of this batch.
+    pub batch: BTreeMap<Name, u32>,
+    /// Units leave without waiting to be replaced one by one when they serve nobody: the way back is short.
+    pub back: bool,
+}
+
+pub(crate) struct Progress {
+    /// Units of the goal's release that are ready.
+    pub ready: u32,
+    /// All that the batch asks for is ready, and all that should be gone is gone.
+    pub done: bool,
+}
+
+/// The longest wait between tries to replace units that fail.
+const REPAIR_MOST: std::time::Duration = std::time::Duration::from_secs(600);
+const REPAIR_FIRST: std::time::Duration = std::time::Duration::from_secs(5);
+
+pub(crate) fn converge(
+    pass: &mut Pass<'_>,
+    stage: &StageId,
+    spec: &StageSpec,
+    record: &StageRecord,
+    units: &[Unit<'_>],
+    goal: &Goal<'_>,
+) -> Progress {
+    let template = goal.release.map(|release| release.digest);
+    let mut budget = Budget::of(spec, goal, units);
+    let mut repair_at = record.repairs.not_before;
+    let (mut done, mut ready) = (true, 0);
+    let mut fleets: Vec<&Name> = goal.units.keys().collect();
+    fleets
+        .extend(units.iter().map(|unit| &unit.record.fleet).filter(|fleet| !goal.units.contains_key(*fleet)));
+    fleets.sort();
+    fleets.dedup();
+    for fleet in fleets {
+        let sorted = Sorted::of(pass, spec, template, fleet, goal, units);
+        if template.is_some() && !goal.back {
+            repair_at = drain_failed(pass, record, &sorted, repair_at);
+        } else {
+            drain_failed(pass, record, &sorted, None);
+        }
+        let want = goal.units.get(fleet).copied().unwrap_or(0);
+        let target = goal.batch.get(fleet).copied().unwrap_or(0);
+        let turn = Turn { stage, spec, fleet, want, target, back: goal.back };
+        let room = start(pass, &turn, goal, &sorted, repair_at);
+        drain_others(pass, &turn, &sorted, &mut budget, room);
+        drain_surplus(pass, &turn, &sorted, &mut budget);
+        let ready_here = count(sorted.mine.iter().filter(|unit| unit.is_ready()));
+        ready += ready_here;
+        done &= ready_here >= target
+            && count(&sorted.others) <= want.saturating_sub(target)
+            && count(&sorted.mine) <= want;
+    }
+    let leaving = units.iter().any(|unit| !unit.record.is_active() && !is_lost(pass, spec, unit));
+    let failed = units.iter().any(|unit| unit.is_failed());
+    Progress { ready, done: done && !leaving && !failed }
+}
+
+/// A stage's ready units, and the least that must be left of them.
+struct Budget {
+    ready: u32,
+    floor: u32,
+}
+
+impl Budget {
+    fn of(spec: &StageSpec, goal: &Goal<'_>, units: &[Unit<'_>]) -> Self {
+        Budget {
+            ready: count(units.iter().filter(|unit| unit.is_ready())),
+            floor: floor(spec, goal.units.values().sum()),
+        }
+    }
+
+    fn allows_one_less(&self) -> bool {
+        self.ready > self.floor
+    }
+}
+
+/// The least ready units that a rollout may leave of `total`.
+pub(crate) fn floor(spec: &StageSpec, total: u32) -> u32 {
+    total - spec.rollout.max_unavailable.of_rounded_down(total)
+}
+
+/// The wanted units of one fleet, by what they are to the goal.
+struct Sorted<'u, 'w> {
+    /// Of the goal's release, in their place.
+    mine: Vec<&'u Unit<'w>>,
+    /// Of another release, or on a host that left the fleet.
+    others: Vec<&'u Unit<'w>>,
+    failed: Vec<&'u Unit<'w>>,
+}
+
+impl<'u, 'w> Sorted<'u, 'w> {
+    fn of(
+        pass: &Pass<'_>,
+        spec: &StageSpec,
+        template: Option<Digest>,
+        fleet: &Name,
+        goal: &Goal<'_>,
+        units: &'u [Unit<'w>],
+    ) -> Self {
+        let mut sorted = Sorted { mine: Vec::new(), others: Vec::new(), failed: Vec::new() };
+        for unit in units.iter().filter(|unit| unit.record.fleet == *fleet && unit.record.is_active()) {
+            let host = pass.world.catalog.hosts.get(&unit.record.host);
+            let in_place = host.is_some_and(|host| host.fleet == *fleet) && goal.units.contains_key(fleet);
+            if unit.is_failed() {
+                sorted.failed.push(unit);
+            } else if in_place && is_lost(pass, spec, unit) {
+                // Out of reach: counted as gone, and kept on the books for when its host returns.
+            } else if in_place && Some(unit.record.template) == template {
+                sorted.mine.push(unit);
+            } else {
+                sorted.others.push(unit);
+            }
+        }
+        sorted
+    }
+}
+
+fn is_lost(pass: &Pass<'_>, spec: &StageSpec, unit: &Unit<'_>) -> bool {
+    pass.brake.is_none()
+        && pass.world.is_silent(&unit.record.host)
+        && pass.world.now >= loss::lost_at(pass.world, &unit.record.host, spec.lost_after.get())
+}
+
+/// One fleet's turn.
+struct Turn<'a> {
+    stage: &'a StageId,
+    spec: &'a StageSpec,
+    fleet: &'a Name,
+    want: u32,
+    target: u32,
+    back: bool,
+}
+
+/// What failed serves nobody: it leaves at once. Each failure of the good release makes the next try wait longer.
+fn drain_failed(
+    pass: &mut Pass<'_>,
+    record: &StageRecord,
+    sorted: &Sorted<'_, '_>,
+    mut repair_at: Option<jiff::Timestamp>,
+) -> Option<jiff::Timestamp> {
+    for unit in &sorted.failed {
+        let UnitStatus::Failed { reason } = &unit.status else { continue };
+        let is_good = record.good.as_ref().is_some_and(|good| good.digest == unit.record.template);
+        let next = is_good.then(|| {
+            let wait = REPAIR_FIRST.saturating_mul(1 << record.repairs.failures.min(10)).min(REPAIR_MOST);
+            pass.world.now + signed(wait)
+        });
+        repair_at = repair_at.max(next);
+        pass.drain(unit, format!("failed: {reason}"), next);
+    }
+    repair_at
+}
+
+/// Starts what the batch lacks. False: there was no room for all of it.
+fn start(
+    pass: &mut Pass<'_>,
+    turn: &Turn<'_>,
+    goal: &Goal<'_>,
+    sorted: &Sorted<'_, '_>,
+    repair_at: Option<jiff::Timestamp>,
+) -> bool {
+    let Some(release) = goal.release else { return true };
+    let (mine, others) = (count(&sorted.mine), count(&sorted.others));
+    let lacking = turn.target.saturating_sub(mine);
+    let lacking = match turn.spec.rollout.strategy {
+        Strategy::Surge => lacking,
+        // In place of what has left, and no more.
+        Strategy::Replace => lacking.min(turn.want.saturating_sub(mine + others)),
+    };
+    if lacking == 0 {
+        return true;
+    }
+    if let Some(until) = repair_at.filter(|until| *until > pass.world.now) {
+        let failures = pass.world.records.stages.get(turn.stage).map_or(0, |record| record.repairs.failures);
+        pass.plan.wait(Subject::Stage(turn.stage.clone()), WaitingOn::Repair { failures, until });
+        return true;
+    }
+    for _ in 0..lacking {
+        match place(pass.world, &pass.usage, turn.stage, turn.fleet, &release.template.needs) {
+            Ok(placement) => {
+                let unit = UnitId::new(turn.stage, pass.next_unit(turn.stage));
+                let spec = release.template.at(&placement.gpus);
+                let record = UnitRecord {
+                    stage: turn.stage.clone(),
+                    fleet: turn.fleet.clone(),
+                    release: release.name.clone(),
+                    template: release.digest,
+                    member: MemberId::new(&unit, 0),
+                    digest: spec.digest(),
+                    spec,
+                    host: placement.host,
+                    cpu_slots: placement.cpu_slots,
+                    generation: 1,
+                    phase: UnitPhase::Starting,
+                    since: pass.world.now,
+                    created: pass.world.now,
+                    reason: None,
+                };
+                pass.usage.take(&record);
+                pass.step(Step::StartUnit { unit, record });
+            }
+            Err(waiting) => {
+                pass.plan.wait(Subject::Stage(turn.stage.clone()), waiting);
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// Drains what the batch replaces: first what serves nobody, then the oldest.
+fn drain_others(
+    pass: &mut Pass<'_>,
+    turn: &Turn<'_>,
+    sorted: &Sorted<'_, '_>,
+    budget: &mut Budget,
+    room: bool,
+) {
+    let ready_mine = count(sorted.mine.iter().filter(|unit| unit.is_ready()));
+    let mut left = count(&sorted.others);
+    let mut order = sorted.others.clone();
+    order.sort_by_key(|unit| (unit.is_ready(), unit.record.created, unit.id));
+    for unit in order {
+        if left <= turn.want.saturating_sub(turn.target) {
+            return;
+        }
+        // What remains, with what is ready of the new, must still be all that the fleet should have.
+        let replaced = left - 1 + ready_mine >= turn.want;
+        let may_go = if unit.is_ready() {
+            budget.allows_one_less() && (replaced || turn.spec.rollout.strategy == Strategy::Replace)
+        } else if matches!(unit.status, UnitStatus::Silent { .. }) {
+            pass.brake.is_none() && replaced
+        } else {
+            // It serves nobody. One that never did may always go; one that did goes where its place is needed.
+            replaced
+                || turn.back
+                || unit.record.phase == UnitPhase::Starting
+                || turn.spec.rollout.strategy == Strategy::Replace
+                || !room
+        };
+        if !may_go {
+            continue;
+        }
+        if unit.is_ready() {
+            budget.ready -= 1;
+        }
+        left -= 1;
+        pass.drain(unit, "its stage runs another release now".to_owned(), None);
+    }
+}
+
+/// Drains what is more than wanted: first what is not ready, then the youngest.
+fn drain_surplus(pass: &mut Pass<'_>, turn: &Turn<'_>, sorted: &Sorted<'_, '_>, budget: &mut Budget) {
+    let surplus = count(&sorted.mine).saturating_sub(turn.want);
+    let mut order = sorted.mine.clone();
+    order.sort_by_key(|unit| (unit.is_ready(), std::cmp::Reverse((unit.record.created, unit.id))));
+    for unit in order.into_iter().take(surplus as usize) {
+        // A silent one may be the one that runs: which to keep is seen when it can be heard.
+        if matches!(unit.status, UnitStatus::Silent { .. }) && pass.brake.is_some() {
+            return;
+        }
+        if unit.is_ready() {
+            if !budget.allows_one_less() {
+                return;
+            }
+            budget.ready -= 1;
+        }
+        let message = format!(
+            "fleet `{}` has {} units of the stage, and {} are wanted",
+            turn.fleet,
+            count(&sorted.mine),
+            turn.want
+        );
+        pass.drain(unit, message, None);
+    }
+}
+
+pub(crate) fn count<T>(items: impl IntoIterator<Item = T>) -> u32 {
+    u32::try_from(items.into_iter().count()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,384 @@
+//! The phases of a stage's change. One function a phase; what moves units is `converge`.
+
+use std::collections::BTreeMap;
+
+use denv_schema::manifest::{OnAlarm, Rollout, StageSpec, Strategy};
+use denv_schema::{Digest, Name, StageId, UnitId};
+
+use crate::batches::stripe;
+use crate::converge::{Goal, Progress, Release, converge, count};
+use crate::placement::{Usage, place};
+use crate::plan::{Plan, Step, Subject, WaitingOn};
+use crate::records::{Deployment, Good, Hold, Phase, StageRecord, UnitPhase, UnitRecord};
+use crate::status::{UnitStatus, status};
+use crate::world::{World, signed};
+use crate::{lifecycle, loss};
+
+/// What to do next, in a world.
+pub fn plan(world: &World<'_>) -> Plan {
+    let mut pass = Pass {
+        world,
+        usage: Usage::of(world.records),
+        brake: loss::brake(world),
+        next_units: BTreeMap::new(),
+        plan: Plan::default(),
+    };
+    let mut units: BTreeMap<&StageId, Vec<Unit<'_>>> = BTreeMap::new();
+    for (id, record) in &world.records.units {
+        let unit = Unit { id, record, status: status(world, id, record) };
+        units.entry(&record.stage).or_default().push(unit);
+    }
+    for (id, spec) in &world.catalog.stages {
+        let units = units.remove(id).unwrap_or_default();
+        plan_stage(&mut pass, id, spec, &units);
+    }
+    for (id, units) in units {
+        remove_stage(&mut pass, id, &units);
+    }
+    pass.plan
+}
+
+/// The state of one planning pass.
+pub(crate) struct Pass<'w> {
+    pub world: &'w World<'w>,
+    /// What is taken, with what this pass has placed.
+    pub usage: Usage,
+    pub brake: Option<WaitingOn>,
+    next_units: BTreeMap<StageId, u64>,
+    pub plan: Plan,
+}
+
+impl Pass<'_> {
+    pub(crate) fn step(&mut self, step: Step) {
+        self.plan.steps.push(step);
+    }
+
+    pub(crate) fn drain(&mut self, unit: &Unit<'_>, reason: String, repair_at: Option<jiff::Timestamp>) {
+        self.step(Step::DrainUnit { unit: unit.id.clone(), reason, repair_at, at: self.world.now });
+    }
+
+    pub(crate) fn next_unit(&mut self, stage: &StageId) -> u64 {
+        let recorded = self.world.records.stages.get(stage).map_or(0, |record| record.next_unit);
+        let next = self.next_units.entry(stage.clone()).or_insert(recorded);
+        *next += 1;
+        *next - 1
+    }
+}
+
+/// A unit as recorded, and what it is.
+pub(crate) struct Unit<'w> {
+    pub id: &'w UnitId,
+    pub record: &'w UnitRecord,
+    pub status: UnitStatus,
+}
+
+impl Unit<'_> {
+    /// In rotation, and recorded so.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.record.phase == UnitPhase::Ready && self.status.is_ready()
+    }
+
+    pub(crate) fn is_failed(&self) -> bool {
+        matches!(self.status, UnitStatus::Failed { .. })
+    }
+}
+
+/// What a hold and a retry are judged by: the release, what it means, and where it runs.
+fn inputs(spec: &StageSpec, template: Digest) -> Digest {
+    Digest::of(&(&spec.release, template, &spec.fleets))
+}
+
+fn plan_stage(pass: &mut Pass<'_>, id: &StageId, spec: &StageSpec, units: &[Unit<'_>]) {
+    for unit in units {
+        lifecycle::advance(pass, unit, &spec.rollout);
+    }
+    if let Some(waiting) = pass.brake.clone()
+        && units.iter().any(|unit| matches!(unit.status, UnitStatus::Silent { .. }))
+    {
+        pass.plan.wait(Subject::Stage(id.clone()), waiting);
+    } else {
+        for unit in units.iter().filter(|unit| matches!(unit.status, UnitStatus::Silent { .. })) {
+            let until = loss::lost_at(pass.world, &unit.record.host, spec.lost_after.get());
+            let waiting = WaitingOn::Host { host: unit.record.host.clone(), until };
+            pass.plan.wait(Subject::Unit(unit.id.clone()), waiting);
+        }
+    }
+    let nothing = StageRecord::default();
+    let record = pass.world.records.stages.get(id).unwrap_or(&nothing);
+    let rendered = pass.world.catalog.rendered.get(&spec.release);
+    let rendered = rendered.expect("the catalog renders each release it has");
+    let release = Release { name: &spec.release, template: &rendered.template, digest: rendered.digest };
+    let stage = Stage { id, spec, record, units, release, inputs: inputs(spec, rendered.digest) };
+    let held = stage.unhold_if_changed(pass);
+    match record.deployment.as_ref().filter(|deployment| !deployment.phase.is_over()) {
+        Some(deployment) if deployment.inputs != stage.inputs => {
+            let reason = Some(format!("the stage wants `{}` now", spec.release));
+            stage.move_to(pass, Phase::Superseded, reason);
+            if !stage.is_good() {
+                stage.open(pass);
+            }
+        }
+        Some(deployment) if deployment.paused => {
+            let reason = deployment.reason.clone().unwrap_or_default();
+            pass.plan.wait(Subject::Stage(id.clone()), WaitingOn::Paused { reason });
+        }
+        Some(deployment) => stage.go_on(pass, deployment),
+        None if !held && !stage.is_good() => stage.open(pass),
+        None => stage.keep(pass, held),
+    }
+}
+
+/// A stage that no manifest has any more: all of it leaves.
+fn remove_stage(pass: &mut Pass<'_>, id: &StageId, units: &[Unit<'_>]) {
+    let rollout = Rollout::default();
+    for unit in units {
+        if unit.record.is_active() {
+            pass.drain(unit, format!("stage `{id}` was removed"), None);
+        } else {
+            lifecycle::advance(pass, unit, &rollout);
+        }
+    }
+}
+
+/// One stage in one pass.
+struct Stage<'a> {
+    id: &'a StageId,
+    spec: &'a StageSpec,
+    record: &'a StageRecord,
+    units: &'a [Unit<'a>],
+    /// What it wants to run.
+    release: Release<'a>,
+    inputs: Digest,
+}
+
+impl Stage<'_> {
+    fn is_good(&self) -> bool {
+        let good = self.record.good.as_ref();
+        good.is_some_and(|good| good.digest == self.release.digest && good.release == *self.release.name)
+    }
+
+    /// Whether the stage is held; a hold that its inputs have outgrown ends.
+    fn unhold_if_changed(&self, pass: &mut Pass<'_>) -> bool {
+        match &self.record.hold {
+            Some(hold) if hold.inputs != self.inputs => {
+                pass.step(Step::Unhold { stage: self.id.clone() });
+                false
+            }
+            hold => hold.is_some(),
+        }
+    }
+
+    fn open(&self, pass: &mut Pass<'_>) {
+        let now = pass.world.now;
+        let deployment = Deployment {
+            number: self.record.deployment.as_ref().map_or(1, |last| last.number + 1),
+            from: self.record.good.as_ref().map(|good| good.release.clone()),
+            to: self.spec.release.clone(),
+            template: self.release.template.clone(),
+            digest: self.release.digest,
+            inputs: self.inputs,
+            phase: Phase::Pending,
+            opened: now,
+            since: now,
+            reason: None,
+            paused: false,
+        };
+        pass.step(Step::OpenDeployment { stage: self.id.clone(), deployment });
+    }
+
+    fn move_to(&self, pass: &mut Pass<'_>, phase: Phase, reason: Option<String>) {
+        pass.step(Step::MoveDeployment { stage: self.id.clone(), phase, reason, at: pass.world.now });
+    }
+
+    fn wait(&self, pass: &mut Pass<'_>, on: WaitingOn) {
+        pass.plan.wait(Subject::Stage(self.id.clone()), on);
+    }
+
+    fn fleets(&self) -> BTreeMap<Name, u32> {
+        self.spec.fleets.iter().map(|fleet| (fleet.name.clone(), fleet.units.min)).collect()
+    }
+
+    fn go_on(&self, pass: &mut Pass<'_>, deployment: &Deployment) {
+        match deployment.phase {
+            Phase::Pending => self.pending(pass),
+            Phase::RollingBack => self.rolling_back(pass),
+            Phase::Rolling { .. } | Phase::Baking { .. } | Phase::Verifying => {
+                if let Some(reason) = self.failure(deployment) {
+                    self.fail(pass, deployment, reason);
+                    return;
+                }
+                match deployment.phase {
+                    Phase::Rolling { batch } => self.rolling(pass, deployment, batch),
+                    Phase::Baking { batch } => self.baking(pass, deployment, batch),
+                    _ => self.verifying(pass, deployment),
+                }
+            }
+            Phase::Succeeded | Phase::RolledBack | Phase::Superseded => {}
+        }
+    }
+
+    /// Starts only when every unit has room, in the end and on the way.
+    fn pending(&self, pass: &mut Pass<'_>) {
+        match self.room(pass) {
+            Ok(()) => self.move_to(pass, Phase::Rolling { batch: 0 }, None),
+            Err(waiting) => {
+                // What runs is kept meanwhile, also when its units fail.
+                if self.record.good.is_some() {
+                    self.keep(pass, false);
+                }
+                self.wait(pass, waiting);
+            }
+        }
+    }
+
+    fn room(&self, pass: &Pass<'_>) -> Result<(), WaitingOn> {
+        let world = pass.world;
+        let is_mine = |unit: &&Unit<'_>| unit.record.template == self.release.digest;
+        for fleet in &self.spec.fleets {
+            let here = || self.units.iter().filter(|unit| unit.record.fleet == fleet.name);
+            let mine = count(here().filter(is_mine));
+            if mine >= fleet.units.min {
+                continue;
+            }
+            // In the end: where only what is not replaced remains.
+            let mut without = world.records.clone();
+            without.units.retain(|_, unit| {
+                unit.stage != *self.id || unit.fleet != fleet.name || unit.template == self.release.digest
+            });
+            let mut usage = Usage::of(&without);
+            for _ in mine..fleet.units.min {
+                let placement = place(world, &usage, self.id, &fleet.name, &self.release.template.needs)?;
+                usage.reserve(self.id, placement);
+            }
+            // On the way: a surge needs room for one more beside what runs.
+            if self.spec.rollout.strategy == Strategy::Surge {
+                place(world, &pass.usage, self.id, &fleet.name, &self.release.template.needs)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves units up to the size of a batch.
+    fn advance(&self, pass: &mut Pass<'_>, deployment: &Deployment, batch: u32) -> Progress {
+        let units = self.fleets();
+        let total = units.values().sum();
+        let size = self.spec.rollout.batches.get(batch as usize).map_or(total, |amount| amount.of(total));
+        let goal = Goal {
+            release: Some(Release {
+                name: &deployment.to,
+                template: &deployment.template,
+                digest: deployment.digest,
+            }),
+            batch: stripe(size, &units),
+            units,
+            back: false,
+        };
+        converge(pass, self.id, self.spec, self.record, self.units, &goal)
+    }
+
+    fn rolling(&self, pass: &mut Pass<'_>, deployment: &Deployment, batch: u32) {
+        let progress = self.advance(pass, deployment, batch);
+        if progress.done {
+            self.move_to(pass, Phase::Baking { batch }, None);
+        } else if !pass.plan.waiting.contains_key(&Subject::Stage(self.id.clone())) {
+            let total = self.fleets().values().sum();
+            let of = self.spec.rollout.batches.get(batch as usize).map_or(total, |amount| amount.of(total));
+            self.wait(pass, WaitingOn::Units { ready: progress.ready, of });
+        }
+    }
+
+    fn baking(&self, pass: &mut Pass<'_>, deployment: &Deployment, batch: u32) {
+        let progress = self.advance(pass, deployment, batch);
+        let until = deployment.since + signed(self.spec.rollout.bake.get());
+        let is_last = batch as usize + 1 >= self.spec.rollout.batches.len();
+        if pass.world.now < until || !progress.done {
+            self.wait(pass, WaitingOn::Bake { until: until.max(pass.world.now) });
+        } else if is_last {
+            self.move_to(pass, Phase::Verifying, None);
+        } else {
+            self.move_to(pass, Phase::Rolling { batch: batch + 1 }, None);
+        }
+    }
+
+    fn verifying(&self, pass: &mut Pass<'_>, deployment: &Deployment) {
+        if self.advance(pass, deployment, u32::MAX).done {
+            let Deployment { to, template, digest, .. } = deployment.clone();
+            let good = Good { release: to, template, digest };
+            pass.step(Step::MarkGood { stage: self.id.clone(), good });
+            pass.step(Step::SettleRepairs { stage: self.id.clone() });
+            self.move_to(pass, Phase::Succeeded, None);
+        }
+    }
+
+    /// Why the new release is not good, if it is not.
+    fn failure(&self, deployment: &Deployment) -> Option<String> {
+        let template = deployment.digest;
+        self.units.iter().filter(|unit| unit.record.template == template && unit.record.is_active()).find_map(
+            |unit| {
+                let (id, host) = (unit.id, &unit.record.host);
+                match &unit.status {
+                    UnitStatus::Failed { reason } => Some(format!("unit `{id}` on `{host}`: {reason}")),
+                    UnitStatus::Unhealthy { reason } => {
+                        Some(format!("unit `{id}` on `{host}` became unhealthy: {reason}"))
+                    }
+                    _ => None,
+                }
+            },
+        )
+    }
+
+    fn fail(&self, pass: &mut Pass<'_>, deployment: &Deployment, reason: String) {
+        let (stage, now) = (self.id.clone(), pass.world.now);
+        match self.spec.rollout.on_alarm {
+            OnAlarm::Pause => pass.step(Step::PauseDeployment { stage, reason, at: now }),
+            OnAlarm::Rollback => {
+                pass.plan.steps.extend(roll_back(&stage, deployment, reason, now));
+            }
+        }
+    }
+
+    fn rolling_back(&self, pass: &mut Pass<'_>) {
+        if self.to_good(pass, true).done {
+            self.move_to(pass, Phase::RolledBack, None);
+        }
+    }
+
+    /// Nothing is under way: what runs is kept as it should be.
+    fn keep(&self, pass: &mut Pass<'_>, held: bool) {
+        if let (true, Some(hold)) = (held, &self.record.hold) {
+            let at = self.record.good.as_ref().map(|good| good.release.clone());
+            let (release, reason) = (hold.release.clone(), hold.reason.clone());
+            self.wait(pass, WaitingOn::Held { release, at, reason });
+        }
+        let progress = self.to_good(pass, false);
+        if progress.done && self.record.repairs.failures > 0 {
+            pass.step(Step::SettleRepairs { stage: self.id.clone() });
+        }
+    }
+
+    fn to_good(&self, pass: &mut Pass<'_>, back: bool) -> Progress {
+        let release = self.record.good.as_ref().map(|good| Release {
+            name: &good.release,
+            template: &good.template,
+            digest: good.digest,
+        });
+        let units = if release.is_some() { self.fleets() } else { BTreeMap::new() };
+        let goal = Goal { release, batch: units.clone(), units, back };
+        converge(pass, self.id, self.spec, self.record, self.units, &goal)
+    }
+}
+
+/// A deployment turns back, and what it was made from is not tried again by itself.
+pub(crate) fn roll_back(
+    stage: &StageId,
+    deployment: &Deployment,
+    reason: String,
+    at: jiff::Timestamp,
+) -> [Step; 2] {
+    let hold =
+        Hold { inputs: deployment.inputs, release: deployment.to.clone(), reason: reason.clone(), since: at };
+    [
+        Step::Hold { stage: stage.clone(), hold },
+        Step::MoveDeployment { stage: stage.clone(), phase: Phase::RollingBack, reason: Some(reason), at },
+    ]
+}

@@ -1,0 +1,75 @@
+//! A unit's own steps, whatever its stage is doing: ready when seen ready, stopped when drained, forgotten when gone,
+//! started again when its host lost it.
+
+use denv_schema::manifest::Rollout;
+use denv_schema::wire::Rotation;
+use denv_schema::{Name, UnitId};
+
+use crate::deployment::{Pass, Unit};
+use crate::plan::{Step, Subject, WaitingOn};
+use crate::records::{UnitPhase, UnitRecord};
+use crate::status::{UnitStatus, start_deadline};
+use crate::world::{World, signed};
+
+pub(crate) fn advance(pass: &mut Pass<'_>, unit: &Unit<'_>, rollout: &Rollout) {
+    let (id, record, now) = (unit.id.clone(), unit.record, pass.world.now);
+    match (&unit.status, record.phase) {
+        (UnitStatus::Ready, UnitPhase::Starting) => pass.step(Step::MarkReady { unit: id, at: now }),
+        (UnitStatus::Ready, _) => {}
+        (UnitStatus::Draining, _) => match drained(pass.world, unit.id, record, rollout) {
+            Ok(()) => pass.step(Step::StopUnit { unit: id, at: now }),
+            Err(waiting) => pass.plan.wait(Subject::Unit(id), waiting),
+        },
+        (UnitStatus::Stopping, _) => {
+            pass.plan.wait(Subject::Unit(id), WaitingOn::Stop { host: record.host.clone() });
+        }
+        (UnitStatus::Stopped, _) => pass.step(Step::ForgetUnit { unit: id }),
+        (UnitStatus::Drifted { reason }, _) => {
+            let (generation, reason) = (record.generation + 1, reason.clone());
+            pass.step(Step::RestartUnit { unit: id, generation, reason, at: now });
+        }
+        (UnitStatus::Planned, _) => start(pass, id, record, "waiting for the host to take it up"),
+        (UnitStatus::Preparing, _) => start(pass, id, record, "verifying weights"),
+        (UnitStatus::Starting, _) => start(pass, id, record, "starting the engine"),
+        (UnitStatus::Checking { unrouted }, _) => {
+            let waiting = WaitingOn::Gateways { gateways: unrouted.clone(), until: start_deadline(record) };
+            pass.plan.wait(Subject::Unit(id), waiting);
+        }
+        (UnitStatus::Unhealthy { reason } | UnitStatus::Failed { reason }, _) => {
+            let waiting = WaitingOn::Unhealthy { host: record.host.clone(), reason: reason.clone() };
+            pass.plan.wait(Subject::Unit(id), waiting);
+        }
+        // Whether it is replaced is the stage's decision.
+        (UnitStatus::Silent { .. }, _) => {}
+    }
+}
+
+fn start(pass: &mut Pass<'_>, id: UnitId, record: &UnitRecord, doing: &str) {
+    let (host, doing, until) = (record.host.clone(), doing.to_owned(), start_deadline(record));
+    pass.plan.wait(Subject::Unit(id), WaitingOn::Start { host, doing, until });
+}
+
+/// Every gateway that is alive has confirmed that the unit left rotation, and its requests finished or their time is
+/// up.
+pub(crate) fn drained(
+    world: &World<'_>,
+    id: &UnitId,
+    unit: &UnitRecord,
+    rollout: &Rollout,
+) -> Result<(), WaitingOn> {
+    let until = unit.since + signed(rollout.drain_timeout.get());
+    let mut inflight = 0;
+    let mut unconfirmed: Vec<Name> = Vec::new();
+    for (name, gateway) in world.live_gateways() {
+        match gateway.report.units.get(id) {
+            Some(report) if report.rotation == Rotation::Out && !report.in_rotation => {
+                inflight += report.inflight
+            }
+            _ => unconfirmed.push(name.clone()),
+        }
+    }
+    if unconfirmed.is_empty() && (inflight == 0 || world.now >= until) {
+        return Ok(());
+    }
+    Err(WaitingOn::Drain { inflight, unconfirmed, until })
+}

@@ -1,0 +1,26 @@
+//! Whether silent hosts are lost. When many fall silent at once, denv suspects itself first.
+
+use denv_schema::Name;
+use jiff::Timestamp;
+
+use crate::plan::WaitingOn;
+use crate::world::{World, signed};
+
+/// More than this share of the known hosts, and at least two, silent at once is a fault of denv's own network until
+/// shown otherwise.
+const SHARE: usize = 4;
+
+/// Some when the brake is on: nothing is removed or replaced for silence.
+pub(crate) fn brake(world: &World<'_>) -> Option<WaitingOn> {
+    let known = || world.catalog.hosts.keys().filter(|host| world.observed.hosts.contains_key(*host));
+    let silent = known().filter(|host| world.is_silent(host)).count();
+    let total = known().count();
+    let count = |hosts: usize| u32::try_from(hosts).unwrap_or(u32::MAX);
+    (silent >= 2 && silent * SHARE > total)
+        .then(|| WaitingOn::SilentHosts { silent: count(silent), known: count(total) })
+}
+
+/// When a silent host's units are replaced.
+pub(crate) fn lost_at(world: &World<'_>, host: &Name, patience: std::time::Duration) -> Timestamp {
+    world.now - world.silent_for(host) + signed(patience)
+}

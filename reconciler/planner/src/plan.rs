@@ -1,0 +1,414 @@
+//! What is to be done, and what can't be done yet and why.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use denv_schema::wire::Generation;
+use denv_schema::{Name, StageId, UnitId};
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::records::{Deployment, Good, Hold, Phase, Records, UnitPhase, UnitRecord};
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// In order. Each is persisted before its effect is begun.
+    pub steps: Vec<Step>,
+    pub waiting: BTreeMap<Subject, WaitingOn>,
+    /// When to plan again even if nothing is heard.
+    pub wake_at: Option<Timestamp>,
+}
+
+impl Plan {
+    pub(crate) fn wait(&mut self, subject: Subject, on: WaitingOn) {
+        if let Some(until) = on.until() {
+            self.wake(until);
+        }
+        self.waiting.insert(subject, on);
+    }
+
+    pub(crate) fn wake(&mut self, at: Timestamp) {
+        self.wake_at = Some(self.wake_at.map_or(at, |before| before.min(at)));
+    }
+}
+
+/// One change of the records, and with it the command it means.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "plans are short; a box would only add noise")]
+pub enum Step {
+    OpenDeployment {
+        stage: StageId,
+        deployment: Deployment,
+    },
+    MoveDeployment {
+        stage: StageId,
+        phase: Phase,
+        reason: Option<String>,
+        at: Timestamp,
+    },
+    PauseDeployment {
+        stage: StageId,
+        reason: String,
+        at: Timestamp,
+    },
+    ResumeDeployment {
+        stage: StageId,
+        at: Timestamp,
+    },
+    /// This release works: going back means going back to it.
+    MarkGood {
+        stage: StageId,
+        good: Good,
+    },
+    Hold {
+        stage: StageId,
+        hold: Hold,
+    },
+    Unhold {
+        stage: StageId,
+    },
+    /// All are ready: the count of failures begins anew.
+    SettleRepairs {
+        stage: StageId,
+    },
+    StartUnit {
+        unit: UnitId,
+        record: UnitRecord,
+    },
+    /// The host lost it or runs something else: start it again, as a new generation.
+    RestartUnit {
+        unit: UnitId,
+        generation: Generation,
+        reason: String,
+        at: Timestamp,
+    },
+    MarkReady {
+        unit: UnitId,
+        at: Timestamp,
+    },
+    /// `repair_at`: it failed, and its replacement waits until then.
+    DrainUnit {
+        unit: UnitId,
+        reason: String,
+        repair_at: Option<Timestamp>,
+        at: Timestamp,
+    },
+    StopUnit {
+        unit: UnitId,
+        at: Timestamp,
+    },
+    /// It is seen gone.
+    ForgetUnit {
+        unit: UnitId,
+    },
+}
+
+impl Records {
+    /// What the records are after a step.
+    pub fn apply(&mut self, step: &Step) {
+        match step {
+            Step::OpenDeployment { stage, deployment } => {
+                self.stages.entry(stage.clone()).or_default().deployment = Some(deployment.clone());
+            }
+            Step::MoveDeployment { stage, phase, reason, at } => self.on_deployment(stage, |deployment| {
+                deployment.phase = *phase;
+                deployment.since = *at;
+                if reason.is_some() {
+                    deployment.reason.clone_from(reason);
+                }
+                deployment.paused = false;
+            }),
+            Step::PauseDeployment { stage, reason, at } => self.on_deployment(stage, |deployment| {
+                deployment.paused = true;
+                deployment.reason = Some(reason.clone());
+                deployment.since = *at;
+            }),
+            Step::ResumeDeployment { stage, at } => self.on_deployment(stage, |deployment| {
+                deployment.paused = false;
+                deployment.reason = None;
+                deployment.since = *at;
+            }),
+            Step::MarkGood { stage, good } => {
+                self.stages.entry(stage.clone()).or_default().good = Some(good.clone());
+            }
+            Step::Hold { stage, hold } => {
+                self.stages.entry(stage.clone()).or_default().hold = Some(hold.clone())
+            }
+            Step::Unhold { stage } => self.stages.entry(stage.clone()).or_default().hold = None,
+            Step::SettleRepairs { stage } => {
+                self.stages.entry(stage.clone()).or_default().repairs = crate::records::Repairs::default();
+            }
+            Step::StartUnit { unit, record } => {
+                self.stages.entry(record.stage.clone()).or_default().next_unit += 1;
+                self.units.insert(unit.clone(), record.clone());
+            }
+            Step::RestartUnit { unit, generation, reason, at } => self.on_unit(unit, |record| {
+                record.generation = *generation;
+                record.phase = UnitPhase::Starting;
+                record.reason = Some(reason.clone());
+                record.since = *at;
+            }),
+            Step::MarkReady { unit, at } => self.on_unit(unit, |record| {
+                record.phase = UnitPhase::Ready;
+                record.reason = None;
+                record.since = *at;
+            }),
+            Step::DrainUnit { unit, reason, repair_at, at } => {
+                let Some(record) = self.units.get_mut(unit) else { return };
+                record.phase = UnitPhase::Draining;
+                record.reason = Some(reason.clone());
+                record.since = *at;
+                if let (Some(at), Some(stage)) = (repair_at, self.stages.get_mut(&record.stage)) {
+                    stage.repairs.failures += 1;
+                    stage.repairs.not_before = Some(*at);
+                }
+            }
+            Step::StopUnit { unit, at } => self.on_unit(unit, |record| {
+                record.phase = UnitPhase::Stopping;
+                record.since = *at;
+            }),
+            Step::ForgetUnit { unit } => drop(self.units.remove(unit)),
+        }
+    }
+
+    fn on_deployment(&mut self, stage: &StageId, change: impl FnOnce(&mut Deployment)) {
+        if let Some(deployment) = self.stages.get_mut(stage).and_then(|stage| stage.deployment.as_mut()) {
+            change(deployment);
+        }
+    }
+
+    fn on_unit(&mut self, unit: &UnitId, change: impl FnOnce(&mut UnitRecord)) {
+        if let Some(record) = self.units.get_mut(unit) {
+            change(record);
+        }
+    }
+}
+
+/// What something is said of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Subject {
+    Stage(StageId),
+    Unit(UnitId),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Subject::Stage(stage) => write!(f, "stage {stage}"),
+            Subject::Unit(unit) => write!(f, "unit {unit}"),
+        }
+    }
+}
+
+/// Why something does not go on, in a form a person can act on when it is displayed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WaitingOn {
+    /// No host of the fleet has what a unit needs.
+    Room {
+        fleet: Name,
+        needs: String,
+        most_free: u32,
+        on: Option<Name>,
+        left_out: Vec<String>,
+        remedy: String,
+    },
+    /// So many hosts are silent that denv suspects itself.
+    SilentHosts {
+        silent: u32,
+        known: u32,
+    },
+    /// The unit's host is silent; it is replaced at `until`.
+    Host {
+        host: Name,
+        until: Timestamp,
+    },
+    /// The engine is not healthy yet.
+    Start {
+        host: Name,
+        doing: String,
+        until: Timestamp,
+    },
+    /// Healthy, but these gateways do not route to it yet.
+    Gateways {
+        gateways: Vec<Name>,
+        until: Timestamp,
+    },
+    /// Requests in flight, by gateway; those that have not confirmed are counted as one.
+    Drain {
+        inflight: u32,
+        unconfirmed: Vec<Name>,
+        until: Timestamp,
+    },
+    Stop {
+        host: Name,
+    },
+    Bake {
+        until: Timestamp,
+    },
+    Units {
+        ready: u32,
+        of: u32,
+    },
+    Paused {
+        reason: String,
+    },
+    Held {
+        release: Name,
+        at: Option<Name>,
+        reason: String,
+    },
+    /// Units failed; the next try waits.
+    Repair {
+        failures: u32,
+        until: Timestamp,
+    },
+    Unhealthy {
+        host: Name,
+        reason: String,
+    },
+}
+
+impl WaitingOn {
+    pub fn until(&self) -> Option<Timestamp> {
+        match self {
+            WaitingOn::Host { until, .. }
+            | WaitingOn::Start { until, .. }
+            | WaitingOn::Gateways { until, .. }
+            | WaitingOn::Drain { until, .. }
+            | WaitingOn::Bake { until }
+            | WaitingOn::Repair { until, .. } => Some(*until),
+            WaitingOn::Room { .. }
+            | WaitingOn::SilentHosts { .. }
+            | WaitingOn::Stop { .. }
+            | WaitingOn::Units { .. }
+            | WaitingOn::Paused { .. }
+            | WaitingOn::Held { .. }
+            | WaitingOn::Unhealthy { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for WaitingOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names =
+            |names: &[Name]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        match self {
+            WaitingOn::Room { fleet, needs, most_free, on, left_out, remedy } => {
+                write!(f, "needs {needs} free on one host of fleet `{fleet}`; ")?;
+                match on {
+                    Some(host) => write!(f, "the most free is {most_free}, on `{host}`")?,
+                    None => write!(f, "no host of it can take units")?,
+                }
+                if !left_out.is_empty() {
+                    write!(f, " ({})", left_out.join(", "))?;
+                }
+                write!(f, "; {remedy}")
+            }
+            WaitingOn::SilentHosts { silent, known } => write!(
+                f,
+                "{silent} of {known} hosts are silent at once, so denv suspects its own network and replaces nothing; \
+                 bring them back, or remove the Host manifests of those that are gone"
+            ),
+            WaitingOn::Host { host, until } => {
+                write!(f, "host `{host}` is silent; the unit is replaced at {until}")
+            }
+            WaitingOn::Start { host, doing, until } => {
+                write!(f, "{doing} on `{host}`, until {until} at the latest")
+            }
+            WaitingOn::Gateways { gateways, .. } if gateways.is_empty() => {
+                write!(f, "healthy; no gateway is connected to route to it")
+            }
+            WaitingOn::Gateways { gateways, .. } => {
+                write!(f, "healthy; gateway {} does not route to it yet", names(gateways))
+            }
+            WaitingOn::Drain { inflight, unconfirmed, until } => {
+                write!(f, "{inflight} requests in flight, until {until} at the latest")?;
+                if unconfirmed.is_empty() {
+                    return Ok(());
+                }
+                write!(f, "; gateway {} has not confirmed that it left rotation", names(unconfirmed))
+            }
+            WaitingOn::Stop { host } => write!(f, "the engine is ending on `{host}`"),
+            WaitingOn::Bake { until } => write!(f, "watching it stay healthy until {until}"),
+            WaitingOn::Units { ready, of } => write!(f, "{ready} of {of} units ready"),
+            WaitingOn::Paused { reason } => {
+                write!(
+                    f,
+                    "paused: {reason}; go on with `denv rollout resume`, go back with `denv rollout abort`"
+                )
+            }
+            WaitingOn::Held { release, at: Some(at), reason } => write!(
+                f,
+                "held at `{at}`, because `{release}` failed: {reason}; commit another release, or `denv rollout retry`"
+            ),
+            WaitingOn::Held { release, at: None, reason } => write!(
+                f,
+                "held with nothing running, because `{release}` failed and no release succeeded before it: {reason}; \
+                 commit another release, or `denv rollout retry`"
+            ),
+            WaitingOn::Repair { failures, until } => {
+                write!(f, "{failures} units failed in a row; the next is tried at {until}")
+            }
+            WaitingOn::Unhealthy { host, reason } => write!(f, "unhealthy on `{host}`: {reason}"),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Step::OpenDeployment { deployment: Deployment { number, from, to, .. }, .. } => match from {
+                Some(from) => write!(f, "deployment {number} opened: `{from}` to `{to}`"),
+                None => write!(f, "deployment {number} opened: `{to}`"),
+            },
+            Step::MoveDeployment { phase, reason, .. } => {
+                write!(f, "deployment is {phase}")?;
+                reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {reason}"))
+            }
+            Step::PauseDeployment { reason, .. } => write!(f, "deployment is paused: {reason}"),
+            Step::ResumeDeployment { .. } => f.write_str("deployment goes on"),
+            Step::MarkGood { good, .. } => write!(f, "`{}` is the good release", good.release),
+            Step::Hold { hold, .. } => {
+                write!(f, "held: `{}` is not tried again: {}", hold.release, hold.reason)
+            }
+            Step::Unhold { .. } => f.write_str("no longer held"),
+            Step::SettleRepairs { .. } => f.write_str("all units are ready again"),
+            Step::StartUnit { record, .. } => {
+                write!(f, "start `{}` on `{}`", record.release, record.host)?;
+                if record.spec.gpus.is_empty() { Ok(()) } else { write!(f, ", GPUs {:?}", record.spec.gpus) }
+            }
+            Step::RestartUnit { generation, reason, .. } => {
+                write!(f, "start again as generation {generation}: {reason}")
+            }
+            Step::MarkReady { .. } => f.write_str("ready"),
+            Step::DrainUnit { reason, .. } => write!(f, "drain: {reason}"),
+            Step::StopUnit { .. } => f.write_str("stop"),
+            Step::ForgetUnit { .. } => f.write_str("stopped"),
+        }
+    }
+}
+
+impl Step {
+    /// What the step is about.
+    pub fn subject(&self) -> Subject {
+        match self {
+            Step::OpenDeployment { stage, .. }
+            | Step::MoveDeployment { stage, .. }
+            | Step::PauseDeployment { stage, .. }
+            | Step::ResumeDeployment { stage, .. }
+            | Step::MarkGood { stage, .. }
+            | Step::Hold { stage, .. }
+            | Step::Unhold { stage }
+            | Step::SettleRepairs { stage } => Subject::Stage(stage.clone()),
+            Step::StartUnit { unit, .. }
+            | Step::RestartUnit { unit, .. }
+            | Step::MarkReady { unit, .. }
+            | Step::DrainUnit { unit, .. }
+            | Step::StopUnit { unit, .. }
+            | Step::ForgetUnit { unit } => Subject::Unit(unit.clone()),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Everything a plan may know.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use denv_schema::wire::{GatewayReport, HostReport, MemberReport, SILENCE};
+use denv_schema::{Catalog, Name};
+use jiff::{SignedDuration, Timestamp};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::records::{Records, UnitRecord};
+
+/// What is desired, observed and recorded, and the time. Catalog and records are read before observed, so that a
+/// finished step never looks undone.
+#[derive(Clone, Copy, Debug)]
+pub struct World<'a> {
+    pub catalog: &'a Catalog,
+    pub records: &'a Records,
+    pub observed: &'a Observed,
+    pub now: Timestamp,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Observed {
+    pub hosts: BTreeMap<Name, HostObserved>,
+    pub gateways: BTreeMap<Name, GatewayObserved>,
+    /// Since when this process has been listening. A host can't be called silent for longer than that.
+    pub since: Timestamp,
+}
+
+/// A host, as last heard of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HostObserved {
+    pub connected: bool,
+    /// When it last said anything.
+    pub last_seen: Timestamp,
+    pub version: String,
+    /// Where gateways reach its units.
+    pub ingress: String,
+    pub report: HostReport,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayObserved {
+    pub connected: bool,
+    pub last_seen: Timestamp,
+    pub version: String,
+    pub report: GatewayReport,
+}
+
+/// A gateway that is silent for longer is taken for dead. Until then it may serve from what it last knew, and
+/// nothing is stopped that it has not let go.
+const GATEWAY_LOST_AFTER: Duration = Duration::from_secs(60);
+
+impl World<'_> {
+    pub(crate) fn host(&self, name: &Name) -> Option<&HostObserved> {
+        self.observed.hosts.get(name)
+    }
+
+    /// What the unit's host last said of it.
+    pub(crate) fn member(&self, unit: &UnitRecord) -> Option<&MemberReport> {
+        self.host(&unit.host)?.report.members.get(&unit.member)
+    }
+
+    /// How long a host has been silent: zero while it is connected.
+    pub(crate) fn silent_for(&self, host: &Name) -> SignedDuration {
+        match self.host(host) {
+            Some(host) if host.connected => SignedDuration::ZERO,
+            Some(host) => self.now.duration_since(host.last_seen.max(self.observed.since)),
+            None => self.now.duration_since(self.observed.since),
+        }
+    }
+
+    pub(crate) fn is_silent(&self, host: &Name) -> bool {
+        self.silent_for(host) > signed(SILENCE)
+    }
+
+    /// The gateways that may be serving.
+    pub(crate) fn live_gateways(&self) -> impl Iterator<Item = (&Name, &GatewayObserved)> {
+        self.observed.gateways.iter().filter(|(_, gateway)| {
+            let since = gateway.last_seen.max(self.observed.since);
+            gateway.connected || self.now.duration_since(since) <= signed(GATEWAY_LOST_AFTER)
+        })
+    }
+}
+
+/// A length of time as the calendar library's own.
+pub(crate) fn signed(duration: Duration) -> SignedDuration {
+    SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
+}

@@ -14,7 +14,7 @@ pub struct Arguments {
     pub verb: Verb,
 
     /// The control plane's address for hosts.
-    #[arg(long, env = "DENV_LINK", value_name = "HOST:PORT")]
+    #[arg(long, env = "DENV_LINK", value_name = "HOST:PORT", value_parser = host_and_port)]
     pub server: String,
 
     /// A one-time join token, from `denv host token NAME`. Not needed once the host has joined. A file
@@ -36,7 +36,7 @@ pub struct Arguments {
 
     /// Where gateways find the ingress. By default the listening address, or the host's name when that is a
     /// wildcard.
-    #[arg(long, env = "DENV_INGRESS_ADVERTISE", value_name = "HOST:PORT")]
+    #[arg(long, env = "DENV_INGRESS_ADVERTISE", value_name = "HOST:PORT", value_parser = host_and_port)]
     pub ingress_advertise: Option<String>,
 
     /// Folders in which engines' programs are looked for before PATH.
@@ -67,6 +67,15 @@ pub enum LogFormat {
     Json,
 }
 
+/// A name is looked up each time it is dialled, so only its form is checked here.
+fn host_and_port(text: &str) -> Result<String, String> {
+    let (host, port) = text.rsplit_once(':').ok_or("write it as HOST:PORT")?;
+    match port.parse::<u16>() {
+        Ok(port) if port > 0 && !host.is_empty() && !host.contains('/') => Ok(text.to_owned()),
+        _ => Err("write it as HOST:PORT".to_owned()),
+    }
+}
+
 const EXAMPLES: &str = "\
 Examples:
   The first time, with a token from `denv host token gpu-1`:
@@ -95,6 +104,9 @@ mod tests {
         }
         let paths = "denvd --server a:1 --engine-path /a:/b";
         assert_eq!(Arguments::try_parse_from(paths.split(' ')).unwrap().engine_path.len(), 2);
+        for bad in ["a", "a:b", ":1", "a:0", "http://a:1"] {
+            assert!(Arguments::try_parse_from(["denvd", "--server", bad]).is_err(), "{bad}");
+        }
         assert!(Arguments::try_parse_from(["denvd", "walk", "--server", "a:1"]).is_err());
     }
 }

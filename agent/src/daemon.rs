@@ -11,7 +11,6 @@ use denv_link::dial::DialError;
 use denv_link::enrolment::{self, EnrolError};
 use denv_link::token::InvalidToken;
 use denv_link::{Credentials, JoinToken, Role};
-use jiff::Timestamp;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -108,7 +107,7 @@ pub enum DaemonError {
     )]
     Join { server: String, source: EnrolError },
     #[error(transparent)]
-    Expired(EnrolError),
+    Kept(EnrolError),
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
     #[error(
@@ -137,20 +136,15 @@ fn claim(path: &Path) -> Result<StateDir, DaemonError> {
 
 /// The credentials that are kept, or new ones for the token. Waits for a control plane that is not there yet.
 async fn join(arguments: &Arguments, dir: &Path) -> Result<Credentials, DaemonError> {
-    let kept = Credentials::load(dir)?;
-    let ended = match &kept {
-        Some(credentials) => Some(credentials.validity()?.1).filter(|ended| *ended <= Timestamp::now()),
-        None => None,
-    };
-    let credentials = match (kept, ended) {
-        (Some(credentials), None) => credentials,
-        (_, ended) => match (token(arguments)?, ended) {
-            (Some(token), _) => join_with(&arguments.server, &token, dir).await?,
-            (None, Some(ended)) => {
-                return Err(DaemonError::Expired(EnrolError::Expired { dir: dir.to_owned(), ended }));
-            }
-            (None, None) => return Err(DaemonError::NoToken),
-        },
+    let server = &arguments.server;
+    let credentials = match enrolment::load_or_join(server, None, dir).await {
+        Ok(Some(credentials)) => credentials,
+        // Only now is the token looked at: a host that has joined needs none, not even a good one.
+        Ok(None) => join_with(server, &token(arguments)?.ok_or(DaemonError::NoToken)?, dir).await?,
+        Err(expired @ EnrolError::Expired { .. }) => {
+            join_with(server, &token(arguments)?.ok_or(DaemonError::Kept(expired))?, dir).await?
+        }
+        Err(error) => return Err(DaemonError::Kept(error)),
     };
     match credentials.identity()?.role {
         Role::Host => Ok(credentials),

@@ -40,15 +40,25 @@ pub async fn serve(
     view: watch::Receiver<View>,
     end: impl Future<Output = ()>,
 ) {
-    let forwarder = Arc::new(Forwarder::new(view));
     let graceful = GracefulShutdown::new();
+    tokio::select! {
+        () = take_connections(listener, tls, tenant, view, &graceful) => {}
+        () = end => {}
+    }
+    // Nobody listens any more.
+    let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
+}
+
+async fn take_connections(
+    listener: TcpListener,
+    tls: watch::Receiver<Arc<ServerConfig>>,
+    tenant: Name,
+    view: watch::Receiver<View>,
+    graceful: &GracefulShutdown,
+) {
+    let forwarder = Arc::new(Forwarder::new(view));
     let mut connections = std::pin::pin!(accept(listener, tls));
-    let mut end = std::pin::pin!(end);
-    loop {
-        let connection = tokio::select! {
-            Some(Ok(connection)) = connections.next() => connection,
-            () = &mut end => break,
-        };
+    while let Some(Ok(connection)) = connections.next().await {
         let allowed = may_enter(&connection.peer, &tenant);
         let serving = graceful.watch(serve_connection(connection, allowed, forwarder.clone()));
         tokio::spawn(async move {
@@ -58,7 +68,6 @@ pub async fn serve(
             }
         });
     }
-    let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
 }
 
 fn serve_connection(

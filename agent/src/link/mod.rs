@@ -42,7 +42,7 @@ impl Link {
                 backoff = Backoff::new();
                 told.clear();
             }
-            let text = format!("{:#}", chain(&error));
+            let text = chain(&error);
             if text == told {
                 tracing::debug!("still not attached to the control plane: {text}");
             } else {

@@ -83,6 +83,8 @@ struct Host {
 
 /// How often what could not be written is tried again, and problems are looked for.
 const RETRY: Duration = Duration::from_secs(1);
+const FAULT: &str =
+    "a member's task ended by a fault of denvd; restart denvd, which takes the engine up again";
 
 impl Runner {
     /// Resumes from the journal: adopts engines that run, restarts those that ended, finishes stops.
@@ -112,6 +114,7 @@ impl Runner {
             orders: BTreeMap::new(),
             deferred: VecDeque::new(),
             tasks: JoinSet::new(),
+            has_fault: false,
             view,
             answers,
             notes,
@@ -178,6 +181,7 @@ struct Queue {
     /// Commands that could not be written down yet, in their order.
     deferred: VecDeque<Command>,
     tasks: JoinSet<()>,
+    has_fault: bool,
     view: Arc<watch::Sender<View>>,
     answers: watch::Sender<Answers>,
     notes: mpsc::UnboundedSender<Note>,
@@ -198,7 +202,8 @@ impl Queue {
                 Some(note) = noted.recv() => self.note(note).await,
                 Some(ended) = self.tasks.join_next() => {
                     if let Err(error) = ended {
-                        tracing::error!(%error, "a member's task ended by a fault of denvd; restart denvd to take it up again");
+                        tracing::error!(%error, "{FAULT}");
+                        self.has_fault = true;
                     }
                 }
                 _ = retry.tick() => {
@@ -321,8 +326,9 @@ impl Queue {
     fn look_for_problems(&self) {
         let missing = self.host.engine_path.missing();
         let missing = missing.map(|dir| format!("the engine path `{}` is not a folder", dir.display()));
-        let problems: Vec<String> =
-            self.store.problem().map(str::to_owned).into_iter().chain(missing).collect();
+        let fault = self.has_fault.then_some(FAULT);
+        let known = self.store.problem().into_iter().chain(fault).map(str::to_owned);
+        let problems: Vec<String> = known.chain(missing).collect();
         self.view.send_if_modified(|view| {
             let changed = view.problems != problems;
             view.problems = problems;

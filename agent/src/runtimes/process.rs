@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -130,7 +129,10 @@ impl Engine {
             .args(arguments)
             .env_clear()
             .env("PATH", launch.path.joined())
-            .envs(["HOME", "LANG", "TMPDIR"].into_iter().filter_map(inherited))
+            // Some engines end without a home; denvd itself may have been started without one.
+            .env("HOME", std::env::var_os("HOME").unwrap_or_else(|| launch.dir.into()))
+            .env("LANG", std::env::var_os("LANG").unwrap_or_else(|| "C.UTF-8".into()))
+            .envs(std::env::var_os("TMPDIR").map(|dir| ("TMPDIR", dir)))
             .envs(launch.env)
             .env(AGENT, &launch.marks.agent)
             .env(MEMBER, launch.member.as_str())
@@ -272,14 +274,6 @@ pub async fn take_over(
         tracing::error!(?killed, "processes that were left behind cannot be killed; they may hold GPUs");
     }
     adopted
-}
-
-fn inherited(name: &'static str) -> Option<(&'static str, OsString)> {
-    let fallback = |name| match name {
-        "LANG" => Some(OsString::from("C.UTF-8")),
-        _ => None,
-    };
-    std::env::var_os(name).or_else(|| fallback(name)).map(|value| (name, value))
 }
 
 fn leader_runs(record: &EngineRecord) -> bool {

@@ -241,3 +241,26 @@ async fn what_is_wrong_with_the_machine_is_said() {
     assert!(second.contains("another denvd uses"), "{second}");
     ends(first).await;
 }
+
+#[tokio::test]
+async fn a_certificate_is_renewed_before_it_ends_and_the_next_dial_uses_it() {
+    let host = Host::new();
+    let authority = authority();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let life = std::time::Duration::from_secs(3);
+    let began = std::time::Instant::now();
+    let mut plane = Fake::signing_for(&authority, listener, life).await;
+    let address = plane.address;
+    let denvd = Denvd::new(&host, address).with_token(&plane.token).start();
+    let session = plane.session().await;
+    let dir = host.state_dir().join("credentials");
+    let ends_at = || denv_link::Credentials::load(&dir).unwrap().unwrap().validity().unwrap().1;
+    eventually("it is renewed", || ends_at() > Timestamp::now() + SignedDuration::from_mins(30)).await;
+    assert!(began.elapsed() < life + std::time::Duration::from_secs(1));
+    tokio::time::sleep((life + std::time::Duration::from_secs(1)).saturating_sub(began.elapsed())).await;
+    plane.die().await;
+    drop(session);
+    let mut plane = Fake::start_on(&authority, TcpListener::bind(address).await.unwrap()).await;
+    plane.session().await;
+    ends(denvd).await;
+}

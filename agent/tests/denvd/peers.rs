@@ -60,12 +60,21 @@ impl Fake {
     }
 
     pub(crate) async fn start_on(authority: &Arc<Authority>, listener: TcpListener) -> Fake {
+        Fake::signing_for(authority, listener, HOUR).await
+    }
+
+    /// Its first certificates live this long, renewed ones an hour.
+    pub(crate) async fn signing_for(
+        authority: &Arc<Authority>,
+        listener: TcpListener,
+        lifetime: Duration,
+    ) -> Fake {
         let address = listener.local_addr().unwrap();
         let tls: ServerConfig =
             credentials(authority, Role::ControlPlane, "").server_config(&[GRPC], true).unwrap();
         let (tls, config) = watch::channel(Arc::new(tls));
         let (attached, sessions) = mpsc::unbounded_channel();
-        let service = Service { authority: authority.clone(), attached, spent: Mutex::new(false) };
+        let service = Service { authority: authority.clone(), attached, spent: Mutex::new(false), lifetime };
         let service = ControlPlaneServer::new(service).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let server = tokio::spawn(async move {
             let _tls = tls;
@@ -132,6 +141,19 @@ struct Service {
     authority: Arc<Authority>,
     attached: mpsc::UnboundedSender<Session>,
     spent: Mutex<bool>,
+    lifetime: Duration,
+}
+
+impl Service {
+    fn sign(&self, request: &JoinRequest, lifetime: Duration) -> JoinResponse {
+        let identity = Identity::new(&tenant(), Role::Host, &"gpu-1".parse().unwrap());
+        let now = Timestamp::now();
+        JoinResponse {
+            certificate: self.authority.sign(&request.certificate_request, &identity, now, lifetime).unwrap(),
+            authority: self.authority.certificate_pem().to_owned(),
+            clock: now,
+        }
+    }
 }
 
 #[tonic::async_trait]
@@ -142,17 +164,15 @@ impl ControlPlane for Service {
         if request.secret != SECRET || !fresh {
             return Err(Status::unauthenticated("the join token is unknown, used or too old"));
         }
-        let identity = Identity::new(&tenant(), Role::Host, &"gpu-1".parse().unwrap());
-        let now = Timestamp::now();
-        Ok(Response::new(JoinResponse {
-            certificate: self.authority.sign(&request.certificate_request, &identity, now, HOUR).unwrap(),
-            authority: self.authority.certificate_pem().to_owned(),
-            clock: now,
-        }))
+        Ok(Response::new(self.sign(&request, self.lifetime)))
     }
 
-    async fn renew(&self, _: Request<JoinRequest>) -> Result<Response<JoinResponse>, Status> {
-        Err(Status::unimplemented("not asked for in these tests"))
+    async fn renew(&self, request: Request<JoinRequest>) -> Result<Response<JoinResponse>, Status> {
+        let peer = request.extensions().get::<Peer>().and_then(|peer| peer.identity.clone());
+        match peer.map(|peer| peer.role) {
+            Some(Role::Host) => Ok(Response::new(self.sign(request.get_ref(), HOUR))),
+            _ => Err(Status::unauthenticated("a certificate is renewed with a certificate")),
+        }
     }
 
     type AttachHostStream = ReceiverStream<Result<HostInstruction, Status>>;

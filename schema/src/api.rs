@@ -1,1 +1,279 @@
+//! What the reconciler's HTTP/JSON API says. The CLI, the OpenAPI document and the server share these types.
 
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::diagnostic::Diagnostics;
+use crate::manifest::Kind;
+use crate::wire::{Generation, TokenCounts};
+use crate::{MemberId, Name, StageId, UnitId};
+
+/// Every list the API gives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct List<T> {
+    pub items: Vec<T>,
+}
+
+/// Every refusal the API gives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorBody {
+    pub error: ErrorMessage,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorMessage {
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// `GET /v1/sources`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceView {
+    pub name: String,
+    pub url: String,
+    pub branch: String,
+    pub state: SourceState,
+    /// In force.
+    pub accepted: Option<RevisionView>,
+    /// The newest, where it was refused; the accepted one stays in force.
+    pub refused: Option<RefusedView>,
+    /// Why the remote can't be read, in words.
+    pub problem: Option<String>,
+    /// When the remote last answered.
+    pub fetched_at: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SourceState {
+    /// Nothing was read yet.
+    Starting,
+    /// The newest revision is in force.
+    Ready,
+    /// The newest revision was refused.
+    Refused,
+    /// The remote can't be read.
+    Unreachable,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RevisionView {
+    pub commit: String,
+    pub author: String,
+    /// The first line of the message.
+    pub summary: String,
+    /// When denv judged it.
+    pub at: Timestamp,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedView {
+    pub revision: RevisionView,
+    /// Why as a whole: `2 faults in its manifests`, or that history was rewritten.
+    pub reason: String,
+    pub diagnostics: Diagnostics,
+}
+
+/// `GET /v1/stages`, `GET /v1/stages/{environment}/{stage}`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StageView {
+    pub stage: StageId,
+    /// What Git says.
+    pub desired: Name,
+    /// What last succeeded.
+    pub good: Option<Name>,
+    pub held: Option<HeldView>,
+    pub ready: u32,
+    pub wanted: u32,
+    pub deployment: Option<DeploymentView>,
+    /// What does not go on, and why: of the stage and of its units.
+    pub waiting: Vec<WaitingView>,
+    pub units: Vec<UnitView>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldView {
+    /// What is not tried again by itself.
+    pub release: Name,
+    pub reason: String,
+    pub since: Timestamp,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitingView {
+    /// `stage chat/prod` or `unit chat.prod.3`.
+    pub subject: String,
+    pub on: String,
+}
+
+/// `GET /v1/deployments`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeploymentView {
+    pub stage: StageId,
+    /// Counts a stage's deployments from 1.
+    pub number: u64,
+    pub from: Option<Name>,
+    pub to: Name,
+    /// `pending`, `rolling (batch 1)`, `baking (batch 1)`, `verifying`, `succeeded`, `rolling-back`, `rolled-back`,
+    /// `superseded`.
+    pub phase: String,
+    pub paused: bool,
+    /// It has come to its end.
+    pub over: bool,
+    /// It has come to a good end.
+    pub succeeded: bool,
+    pub reason: Option<String>,
+    pub opened: Timestamp,
+    pub since: Timestamp,
+}
+
+/// `GET /v1/units`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnitView {
+    pub unit: UnitId,
+    pub stage: StageId,
+    pub release: Name,
+    pub fleet: Name,
+    pub host: Name,
+    pub member: MemberId,
+    pub gpus: Vec<u32>,
+    pub cpu_slots: u32,
+    pub generation: Generation,
+    /// `planned`, `preparing`, `starting`, `checking`, `ready`, `unhealthy`, `failed`, `silent`, `drifted`, `draining`,
+    /// `stopping` or `stopped`.
+    pub status: String,
+    pub reason: Option<String>,
+    /// Since when denv wants of it what it wants now.
+    pub since: Timestamp,
+    /// How often its engine was restarted.
+    pub restarts: u32,
+    /// Requests in flight, over all gateways.
+    pub inflight: u32,
+}
+
+/// `GET /v1/hosts`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HostView {
+    pub host: Name,
+    pub fleet: Name,
+    /// `connected`, `silent` or `never-joined`.
+    pub state: String,
+    pub last_seen: Option<Timestamp>,
+    pub version: Option<String>,
+    pub ingress: Option<String>,
+    pub cordoned: bool,
+    /// What units take of what there is: `1/2 CPU slots`, `4/8 GPUs`.
+    pub used: String,
+    pub units: Vec<UnitId>,
+    pub problems: Vec<String>,
+}
+
+/// `GET /v1/gateways`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayView {
+    pub gateway: Name,
+    /// `connected` or `silent`.
+    pub state: String,
+    pub last_seen: Timestamp,
+    pub version: String,
+    /// Units it gives new requests to.
+    pub in_rotation: Vec<UnitId>,
+    /// It serves by the configuration in force.
+    pub up_to_date: bool,
+}
+
+/// `GET /v1/manifests/{kind}`: a manifest in force.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ManifestView {
+    pub kind: Kind,
+    pub name: String,
+    pub spec: Value,
+}
+
+/// `GET /v1/events`, and each message of `GET /v1/watch`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EventView {
+    /// Counts up; `?after=` gives those with a larger one.
+    pub id: i64,
+    pub at: Timestamp,
+    /// `stage chat/prod`, `unit chat.prod.3`, `host h1`, `source main`, `gateway g`.
+    pub subject: String,
+    pub level: Level,
+    pub message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    Normal,
+    Warning,
+}
+
+/// `GET /v1/usage`: what a customer used of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UsageView {
+    pub customer: Name,
+    pub model: String,
+    pub requests: u64,
+    #[serde(flatten)]
+    pub tokens: TokenCounts,
+}
+
+/// `POST /v1/tokens`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TokenRequest {
+    pub role: JoinRole,
+    /// The host's or gateway's name. A host must be in the manifests.
+    pub name: Name,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum JoinRole {
+    Host,
+    Gateway,
+}
+
+/// The token, this once.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TokenResponse {
+    pub token: String,
+    pub expires: Timestamp,
+}
+
+/// `POST /v1/stages/{environment}/{stage}/rollout`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RolloutRequest {
+    pub action: RolloutAction,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RolloutAction {
+    /// Nothing more starts or drains; what runs runs on.
+    Pause,
+    Resume,
+    /// Go back to the good release, and hold there.
+    Abort,
+    /// Try again what is held.
+    Retry,
+}

@@ -1,22 +1,12 @@
 //! What a person may ask of a stage's deployment.
 
 use denv_schema::StageId;
+use denv_schema::api::RolloutAction;
 use jiff::Timestamp;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::deployment::roll_back;
 use crate::plan::Step;
 use crate::records::{Phase, Records};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum RolloutAction {
-    Pause,
-    Resume,
-    Abort,
-    Retry,
-}
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {

@@ -1,11 +1,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use denv_planner::actions::{RolloutAction, act};
+use denv_planner::actions::act;
 use denv_planner::{
     GatewayObserved, HostObserved, Observed, Plan, Records, Step, UnitPhase, World, checker, plan, routes,
     status,
 };
+use denv_schema::api::RolloutAction;
 use denv_schema::tree::Files;
 use denv_schema::wire::{
     Action, Command, GatewayReport, HostReport, MemberReport, MemberState, Rotation, UnitReport,

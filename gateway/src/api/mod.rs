@@ -42,8 +42,7 @@ pub(crate) async fn serve(listener: TcpListener, proxy: Arc<Proxy>, stopped: imp
             }
             Err(error) => {
                 // Out of file descriptors, most likely: wait for some to be free instead of spinning.
-                let error = &error as &dyn Error;
-                tracing::warn!(error, "cannot accept a connection");
+                tracing::warn!(error = &error as &dyn Error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

@@ -79,10 +79,9 @@ impl<'a> Attempts<'a> {
                 }
                 Err(SendError::Ended { reused, source }) => {
                     note(unit, "ended before it answered", &source);
+                    unit.doubt();
                     if reused {
                         self.doubtful = Some(unit.clone());
-                    } else {
-                        unit.eject();
                     }
                     self.may_begin_again()?;
                     self.again(unit, RetryReason::EndedEarly, ProxyError::EngineEnded);
@@ -114,7 +113,7 @@ impl<'a> Attempts<'a> {
     pub(super) fn broke_off(&mut self, lease: &Lease, error: BodyError) -> Result<(), ProxyError> {
         let unit = lease.unit();
         note(unit, "broke its answer off", &error);
-        unit.eject();
+        unit.doubt();
         self.may_begin_again()?;
         self.again(unit, RetryReason::EndedEarly, ProxyError::EngineEnded);
         Ok(())

@@ -91,7 +91,7 @@ impl AnswerStream {
             return;
         }
         if let Some(upstream) = &self.upstream {
-            upstream.lease.unit().eject();
+            upstream.lease.unit().doubt();
         }
         self.fail(error);
     }

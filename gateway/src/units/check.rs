@@ -7,13 +7,18 @@ use http_body_util::BodyExt as _;
 use super::transport::ConnectError;
 use super::unit::Unit;
 
-/// Puts the unit into rotation whenever the control plane wants it there and it passes a check.
+/// Puts the unit into rotation whenever the control plane wants it there and it passes a check, and takes it out
+/// when it was doubted and fails one.
 pub(super) async fn keep_checked(unit: Arc<Unit>) {
     let mut passed_at: Option<Instant> = None;
     loop {
         if !unit.is_wanted() || unit.is_healthy() {
             tokio::select! {
-                () = unit.doubted.notified() => {}
+                () = unit.doubted.notified() => {
+                    if unit.is_wanted() && unit.is_healthy() && check(&unit).await.is_err() {
+                        unit.eject();
+                    }
+                }
                 () = tokio::time::sleep(PRUNE_INTERVAL) => unit.prune(),
             }
             continue;

@@ -145,6 +145,11 @@ impl Unit {
         }
     }
 
+    /// Has it checked now, in rotation as it is. For what may be one request's fate and no more.
+    pub(crate) fn doubt(&self) {
+        self.doubted.notify_one();
+    }
+
     /// A place, if there is one below `limit` and the unit is still in rotation.
     pub(super) fn reserve(self: &Arc<Self>, limit: u32) -> Option<Lease> {
         let before = self.inflight.fetch_add(1, Ordering::SeqCst);

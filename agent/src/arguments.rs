@@ -88,7 +88,8 @@ Examples:
     denvd --server 127.0.0.1:7401 --token-file token-2 --state-dir ./host-2 \\
           --ingress-listen 127.0.0.1:7444 --inventory inventory.yaml
 
-Ending denvd (SIGTERM) leaves the engines running; the next denvd adopts them.";
+Ending denvd (SIGTERM) leaves the engines running; the next denvd adopts them. A systemd unit needs
+KillMode=process for that.";
 
 #[cfg(test)]
 mod tests {

@@ -43,7 +43,7 @@ pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
         state_dir: state_dir.path.clone(),
     };
     let disk = Arc::new(JournalFile::new(state_dir.path.join("journal.json")));
-    let runner = Runner::resume(setup, disk).await?;
+    let mut runner = Runner::resume(setup, disk).await?;
 
     let dir = state_dir.path.join("credentials");
     let credentials = tokio::select! {
@@ -65,9 +65,12 @@ pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
         problems,
         runner: runner.handle(),
     };
-    let link = tokio::spawn(link.run());
-    ingress::serve(listener, tls_config, identity.tenant, runner.handle().view(), end).await;
-    link.abort();
+    let view = runner.handle().view();
+    tokio::select! {
+        () = ingress::serve(listener, tls_config, identity.tenant, view, end) => {}
+        never = link.run() => match never {},
+        () = runner.broken() => return Err(DaemonError::Fault),
+    }
     runner.halt().await;
     tracing::info!("denvd ends; engines run on");
     Ok(())
@@ -108,6 +111,8 @@ pub enum DaemonError {
     Join { server: String, source: EnrolError },
     #[error(transparent)]
     Kept(EnrolError),
+    #[error("supervision ended by a fault of denvd; engines run on, start denvd again")]
+    Fault,
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
     #[error(

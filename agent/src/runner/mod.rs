@@ -128,6 +128,13 @@ impl Runner {
         self.handle.clone()
     }
 
+    /// Done when supervision has ended by itself, which it never should.
+    pub async fn broken(&mut self) {
+        if let Err(error) = (&mut self.task).await {
+            tracing::error!(%error, "the runner ended");
+        }
+    }
+
     /// Stops supervision and leaves all engines running.
     pub async fn halt(mut self) {
         self.task.abort();

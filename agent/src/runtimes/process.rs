@@ -124,6 +124,8 @@ impl Engine {
         let (log, log_offset) = launch.log.open().map_err(log_error)?;
         let stderr = log.try_clone().map_err(log_error)?;
         let spawn_error = |source| LaunchError::Spawn { program: program.clone(), source };
+        // Whatever can fail is done before there is a process to lose.
+        let boot = procfs::boot().map_err(spawn_error)?;
         let mut command = Command::new(&found);
         command
             .args(arguments)
@@ -153,7 +155,7 @@ impl Engine {
             pid,
             // One that ended at once is still a zombie here, so there is always something to read.
             started_ticks: procfs::stat(pid).map_or(0, |stat| stat.started_ticks),
-            boot: procfs::boot().map_err(spawn_error)?,
+            boot,
             port: launch.port,
             log_offset,
         };

@@ -73,6 +73,12 @@ async fn ends(mut denvd: Child) -> String {
     log
 }
 
+fn resident_kib(denvd: &Child) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", denvd.id().unwrap())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
 fn in_state(report: &HostReport, state: MemberState) -> bool {
     report.members.get(&MemberId::from(MEMBER)).is_some_and(|member| member.state == state)
 }
@@ -97,6 +103,8 @@ async fn a_host_joins_runs_its_queue_and_outlives_everybody() {
     assert_eq!((&result.id, result.outcome), (&command.id, CommandOutcome::Accepted));
     session.report(|report| in_state(report, MemberState::Healthy)).await;
     let processes = host.processes();
+    let resident_kib = resident_kib(&denvd);
+    assert!(resident_kib <= 30 << 10, "denvd takes {resident_kib} KiB");
 
     // Delivered again, in a later term too: answered again, and nothing else.
     session.command(command.clone()).await;
@@ -120,6 +128,12 @@ async fn a_host_joins_runs_its_queue_and_outlives_everybody() {
     let log = ends(denvd).await;
     assert!(!log.contains("do-not-log-me") && !log.contains(SECRET), "{log}");
     assert_eq!(host.processes(), processes);
+    let mut denvd = Denvd::new(&host, address).start();
+    let session = plane.session().await;
+    assert!(in_state(&session.hello.report, MemberState::Healthy));
+    assert_eq!(host.processes(), processes);
+    // And when it is killed.
+    denvd.kill().await.unwrap();
     let denvd = Denvd::new(&host, address).start();
     let mut session = plane.session().await;
     assert!(in_state(&session.hello.report, MemberState::Healthy));

@@ -20,7 +20,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use crate::last_known::LastKnown;
-use crate::meter::Reader;
+use crate::meter::{MAX_BATCH, Reader};
 use crate::proxy::Proxy;
 
 /// Where the control plane is, and what is said to it.
@@ -177,8 +177,8 @@ impl UsageStream {
     }
 
     fn taken(&mut self) {
-        self.taken_at = Instant::now();
-        self.soon();
+        // There may be room in the window again.
+        (self.taken_at, self.at) = (Instant::now(), Instant::now());
     }
 
     async fn send(&mut self, proxy: &Proxy, outbox: &mpsc::Sender<GatewayMessage>) {
@@ -209,8 +209,11 @@ impl UsageStream {
         self.reader = Some(reader);
         match batch {
             Ok(Some(batch)) => {
+                if batch.records.len() == MAX_BATCH {
+                    // There is likely more.
+                    self.at = Instant::now();
+                }
                 permit.send(GatewayMessage::Usage(batch));
-                self.soon();
             }
             Ok(None) => {}
             Err(error) => {

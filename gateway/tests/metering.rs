@@ -137,7 +137,7 @@ async fn a_lost_ledger_is_followed_by_one_of_another_name() {
 #[tokio::test]
 async fn reservations_settle_however_requests_end() {
     let world = World::with_units(1).await;
-    for round in 0..12 {
+    for round in 0..9 {
         let mut steps = vec![Step::Write(STREAM_HEAD.to_owned()), framed(&chunk(r#""content":"a""#, "null"))];
         steps.push(if round % 3 == 0 { Step::Close } else { Step::UntilLeft });
         world.hosts[0].engine.then(steps);
@@ -152,7 +152,7 @@ async fn reservations_settle_however_requests_end() {
         }
         drop(answer);
     }
-    world.records(12).await;
+    world.records(9).await;
     world.until_reported("nothing in flight", |units| units.iter().all(|(_, unit)| unit.inflight == 0)).await;
     assert_eq!(world.metric("denv_gateway_unit_inflight{unit=\"chat.prod.0\"}").await, 0.0);
 }

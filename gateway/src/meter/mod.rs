@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use ledger::Ledger;
 
 pub(crate) use ledger::LedgerError;
-pub(crate) use reader::Reader;
+pub(crate) use reader::{MAX_BATCH, Reader};
 pub use segment::{Disk, Files, Segment};
 
 /// The one ledger that is written to.
@@ -173,3 +173,6 @@ impl State {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

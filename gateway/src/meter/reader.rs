@@ -26,7 +26,8 @@ struct Place {
 #[error("cannot read the usage ledger back")]
 pub(crate) struct ReadError(#[source] io::Error);
 
-const MAX_RECORDS: usize = 1000;
+/// The most records in a batch.
+pub(crate) const MAX_BATCH: usize = 1000;
 
 impl Reader {
     pub(super) fn new(meter: Arc<Meter>) -> Self {
@@ -58,7 +59,7 @@ impl Reader {
             (ledger.id.clone(), segments, ledger.next, ledger.active_length)
         };
         let mut batch = UsageBatch { ledger, first: self.next, records: Vec::new() };
-        while batch.records.len() < MAX_RECORDS && self.next < end {
+        while batch.records.len() < MAX_BATCH && self.next < end {
             let last = segments.iter().rposition(|segment| segment.first <= self.next);
             let Some(index) = last else {
                 return Err(ReadError(io::Error::other("its first records are missing")));
@@ -102,7 +103,7 @@ impl Reader {
         let bytes = limit.map_or(u64::MAX, |limit| limit.saturating_sub(offset));
         let mut lines = BufReader::with_capacity(64 << 10, (&mut file).take(bytes));
         let mut line = Vec::new();
-        while batch.records.len() < MAX_RECORDS {
+        while batch.records.len() < MAX_BATCH {
             line.clear();
             let read = lines.read_until(b'\n', &mut line)?;
             if read == 0 {

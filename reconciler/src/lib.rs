@@ -1,1 +1,31 @@
+//! denv's control plane: watches Git, plans, orchestrates, commands hosts, tells gateways, serves the API.
+//!
+//! | floor | modules |
+//! | --- | --- |
+//! | top | `main`, `arguments` |
+//! | | `api`: HTTP/JSON for people and tools |
+//! | | `orchestrator`: gather, plan, execute; owns the records |
+//! | | `source` \| `link`: Git on one side, hosts and gateways on the other |
+//! | | `observation`: what hosts and gateways said; owns the observed half of the world |
+//! | bottom | `store`: what must survive |
+//!
+//! Higher floors use lower ones; neighbours never use each other. What is decided is decided in `denv-planner`: this
+//! crate only gathers and carries out. It never writes Git, and never speaks to an engine.
 
+pub mod link;
+pub mod observation;
+pub mod orchestrator;
+pub mod source;
+pub mod store;
+
+/// An error with its causes, on one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,110 @@
+//! A host's stream: its reports come in, its queue goes out.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use denv_schema::Name;
+use denv_schema::api::Level;
+use denv_schema::wire::{CommandId, HostInstruction, HostMessage};
+use jiff::Timestamp;
+use tokio::sync::{Notify, mpsc};
+use tonic::{Status, Streaming};
+
+use super::{Instructions, Link, first, skew, unavailable};
+use crate::store::Event;
+
+pub(super) async fn attach(
+    link: Arc<Link>,
+    name: Name,
+    mut messages: Streaming<HostMessage>,
+) -> Result<Instructions<HostInstruction>, Status> {
+    let HostMessage::Hello(mut hello) = first(&mut messages).await? else {
+        return Err(Status::invalid_argument("a host's stream begins with a hello"));
+    };
+    let now = Timestamp::now();
+    hello.report.problems.extend(skew(hello.clock, now));
+    let stream = link.observation.host_attached(&name, hello, now);
+    let queue = link.queues.attach(&name);
+    note(&link, &name, Level::Normal, "connected").await;
+    let (sender, receiver) = mpsc::channel(64);
+    tokio::spawn(async move {
+        let mut session = Session { link: &link, name: &name, out: sender, sent: BTreeSet::new() };
+        let ended = session.run(&queue, &mut messages).await;
+        if link.observation.host_detached(&name, stream, Timestamp::now()) {
+            let why = ended
+                .err()
+                .map_or_else(|| "it closed the stream".to_owned(), |status| status.message().to_owned());
+            note(&link, &name, Level::Warning, &format!("disconnected: {why}")).await;
+        }
+    });
+    Ok(Box::pin(tokio_stream::wrappers::ReceiverStream::new(receiver)))
+}
+
+async fn note(link: &Link, name: &Name, level: Level, message: &str) {
+    let event =
+        Event { at: Timestamp::now(), subject: format!("host {name}"), level, message: message.to_owned() };
+    if let Err(error) = link.store.note(&event).await {
+        unavailable(&error);
+    }
+}
+
+struct Session<'a> {
+    link: &'a Link,
+    name: &'a Name,
+    out: mpsc::Sender<Result<HostInstruction, Status>>,
+    /// Delivered on this stream and not answered yet.
+    sent: BTreeSet<CommandId>,
+}
+
+impl Session<'_> {
+    async fn run(&mut self, queue: &Notify, messages: &mut Streaming<HostMessage>) -> Result<(), Status> {
+        self.send(HostInstruction::Welcome { term: self.link.term, clock: Timestamp::now() }).await?;
+        self.deliver().await?;
+        loop {
+            tokio::select! {
+                () = queue.notified() => self.deliver().await?,
+                message = messages.message() => match message? {
+                    Some(message) => self.hear(message).await?,
+                    None => return Ok(()),
+                },
+                () = self.out.closed() => return Ok(()),
+            }
+        }
+    }
+
+    /// Sends what the queue holds and this stream has not carried yet.
+    async fn deliver(&mut self) -> Result<(), Status> {
+        let queued = self.link.store.queued(self.name).await.map_err(|error| unavailable(&error))?;
+        for mut command in queued {
+            if self.sent.insert(command.id.clone()) {
+                command.term = self.link.term;
+                self.send(HostInstruction::Command(command)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn hear(&mut self, message: HostMessage) -> Result<(), Status> {
+        match message {
+            HostMessage::Hello(_) => Err(Status::invalid_argument("a stream has one hello")),
+            HostMessage::Report(report) => {
+                self.link.observation.host_reported(self.name, report, Timestamp::now());
+                Ok(())
+            }
+            HostMessage::Result(result) => {
+                self.link.store.answer(self.name, &result).await.map_err(|error| unavailable(&error))?;
+                self.sent.remove(&result.id);
+                self.send(HostInstruction::ResultTaken { id: result.id.clone() }).await?;
+                self.link
+                    .answers
+                    .send(result)
+                    .await
+                    .map_err(|_| Status::unavailable("the control plane is stopping"))
+            }
+        }
+    }
+
+    async fn send(&self, instruction: HostInstruction) -> Result<(), Status> {
+        self.out.send(Ok(instruction)).await.map_err(|_| Status::cancelled("the host closed the stream"))
+    }
+}

@@ -1,0 +1,166 @@
+//! The link to hosts and gateways: who may join, which queue a host gets, what gateways are told.
+//!
+//! It carries; it decides nothing but whom to believe.
+
+mod gateways;
+mod hosts;
+mod join;
+mod server;
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use denv_link::{Authority, Identity, Peer, Role};
+use denv_schema::wire::{
+    CommandResult, GatewayConfig, GatewayInstruction, GatewayMessage, HostInstruction, HostMessage,
+    JoinRequest, JoinResponse, Term, UnitRoute,
+};
+use denv_schema::{Digest, Name};
+use futures::Stream;
+use tokio::sync::{Notify, mpsc, watch};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::observation::Observation;
+use crate::store::Store;
+
+pub use server::serve;
+
+/// What gateways serve by.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Serving {
+    pub config: GatewayConfig,
+    pub config_digest: Option<Digest>,
+    pub routes: Vec<UnitRoute>,
+}
+
+pub struct Link {
+    pub(crate) store: Store,
+    pub(crate) observation: Arc<Observation>,
+    pub(crate) authority: Arc<Authority>,
+    pub(crate) tenant: Name,
+    pub(crate) term: Term,
+    /// How long the certificates of hosts and gateways last.
+    pub(crate) lifetime: Duration,
+    pub(crate) serving: watch::Receiver<Arc<Serving>>,
+    /// Answers of hosts, once they are in the store.
+    pub(crate) answers: mpsc::Sender<CommandResult>,
+    queues: Arc<Queues>,
+}
+
+/// Wakes the stream of a host whose queue has grown.
+#[derive(Default)]
+pub struct Queues(Mutex<BTreeMap<Name, Arc<Notify>>>);
+
+impl Queues {
+    pub fn wake(&self, host: &Name) {
+        if let Some(queue) = self.lock().get(host) {
+            queue.notify_one();
+        }
+    }
+
+    fn attach(&self, host: &Name) -> Arc<Notify> {
+        let queue = Arc::new(Notify::new());
+        self.lock().insert(host.clone(), Arc::clone(&queue));
+        queue
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Name, Arc<Notify>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Link {
+    #[allow(clippy::too_many_arguments, reason = "wired once, in main")]
+    pub fn new(
+        store: Store,
+        observation: Arc<Observation>,
+        authority: Arc<Authority>,
+        tenant: Name,
+        term: Term,
+        lifetime: Duration,
+        serving: watch::Receiver<Arc<Serving>>,
+        answers: mpsc::Sender<CommandResult>,
+        queues: Arc<Queues>,
+    ) -> Self {
+        Link { store, observation, authority, tenant, term, lifetime, serving, answers, queues }
+    }
+
+    /// The name under which a peer with a certificate of this role and tenant is known.
+    fn peer<T>(&self, request: &Request<T>, role: Role) -> Result<Name, Status> {
+        let peer = request.extensions().get::<Peer>().and_then(|peer| peer.identity.as_ref());
+        match peer {
+            Some(Identity { tenant, role: of, name }) if *of == role && *tenant == self.tenant => {
+                Ok(name.clone())
+            }
+            Some(other) => Err(Status::permission_denied(format!("{other} is not a {role} of this tenant"))),
+            None => Err(Status::unauthenticated("this needs a certificate; join first")),
+        }
+    }
+}
+
+type Instructions<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send + 'static>>;
+
+/// The service itself. A type of its own, because tonic's streams must be able to hold on to the link.
+#[derive(Clone)]
+pub(crate) struct Service(pub Arc<Link>);
+
+#[tonic::async_trait]
+impl denv_link::rpc::control_plane_server::ControlPlane for Service {
+    type AttachHostStream = Instructions<HostInstruction>;
+    type AttachGatewayStream = Instructions<GatewayInstruction>;
+
+    async fn join(&self, request: Request<JoinRequest>) -> Result<Response<JoinResponse>, Status> {
+        join::join(&self.0, request).await.map(Response::new)
+    }
+
+    async fn renew(&self, request: Request<JoinRequest>) -> Result<Response<JoinResponse>, Status> {
+        join::renew(&self.0, &request).map(Response::new)
+    }
+
+    async fn attach_host(
+        &self,
+        request: Request<Streaming<HostMessage>>,
+    ) -> Result<Response<Self::AttachHostStream>, Status> {
+        let name = self.0.peer(&request, Role::Host)?;
+        hosts::attach(Arc::clone(&self.0), name, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn attach_gateway(
+        &self,
+        request: Request<Streaming<GatewayMessage>>,
+    ) -> Result<Response<Self::AttachGatewayStream>, Status> {
+        let name = self.0.peer(&request, Role::Gateway)?;
+        gateways::attach(Arc::clone(&self.0), name, request.into_inner()).await.map(Response::new)
+    }
+}
+
+/// A peer that says nothing first is let go.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+async fn first<T>(messages: &mut Streaming<T>) -> Result<T, Status> {
+    match tokio::time::timeout(HELLO_TIMEOUT, messages.message()).await {
+        Ok(Ok(Some(message))) => Ok(message),
+        Ok(Ok(None)) | Err(_) => Err(Status::invalid_argument("a stream begins with a hello")),
+        Ok(Err(status)) => Err(status),
+    }
+}
+
+/// Something the store could not do. The peer comes again.
+fn unavailable(error: &crate::store::StoreError) -> Status {
+    tracing::error!(error = error as &dyn std::error::Error, "the store failed");
+    Status::unavailable("the control plane cannot reach its store")
+}
+
+/// How far a peer's clock is off, if it is too far.
+fn skew(peer: jiff::Timestamp, now: jiff::Timestamp) -> Option<String> {
+    let skew = peer.duration_since(now);
+    (skew.unsigned_abs() > denv_link::enrolment::SKEW_TOLERANCE).then(|| {
+        format!(
+            "its clock is {} s {} the control plane's; set it (NTP)",
+            skew.as_secs().unsigned_abs(),
+            if skew.is_positive() { "ahead of" } else { "behind" }
+        )
+    })
+}

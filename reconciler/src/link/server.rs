@@ -1,0 +1,77 @@
+//! The listening side: mutual TLS with a certificate that is renewed while it serves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use denv_link::credentials::CredentialsError;
+use denv_link::enrolment::GRPC;
+use denv_link::rpc::control_plane_server::ControlPlaneServer;
+use denv_link::{Authority, Identity, MAX_MESSAGE_BYTES};
+use denv_schema::Name;
+use jiff::Timestamp;
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+
+use super::{Link, Service};
+
+/// How long the control plane's own certificate lasts. It needs nobody to renew it, so only its theft sets a limit.
+const LIFETIME: Duration = Duration::from_secs(86_400);
+/// A peer that is gone without a word is noticed after these two together.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("cannot make the control plane's certificate")]
+    Certificate(#[from] denv_link::authority::AuthorityError),
+    #[error("cannot use the control plane's certificate")]
+    Credentials(#[from] CredentialsError),
+    #[error("the link's server ended")]
+    Server(#[from] tonic::transport::Error),
+}
+
+/// Serves hosts and gateways until told to stop.
+pub async fn serve(
+    link: Arc<Link>,
+    listener: TcpListener,
+    stop: CancellationToken,
+) -> Result<(), ServeError> {
+    let first = server_config(&link.authority, &link.tenant)?;
+    let (configs, current) = watch::channel(Arc::new(first));
+    let renewing = {
+        let link = Arc::clone(&link);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(LIFETIME * 2 / 3).await;
+                match server_config(&link.authority, &link.tenant) {
+                    Ok(config) => drop(configs.send_replace(Arc::new(config))),
+                    Err(error) => {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::error!(error, "cannot renew the control plane's certificate");
+                    }
+                }
+            }
+        })
+    };
+    let service = ControlPlaneServer::new(Service(link))
+        .max_decoding_message_size(MAX_MESSAGE_BYTES)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES);
+    let served = Server::builder()
+        .http2_keepalive_interval(Some(KEEP_ALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT))
+        .add_service(service)
+        .serve_with_incoming_shutdown(denv_link::listen::accept(listener, current), stop.cancelled())
+        .await;
+    renewing.abort();
+    Ok(served?)
+}
+
+fn server_config(authority: &Authority, tenant: &Name) -> Result<ServerConfig, ServeError> {
+    let identity = Identity::control_plane(tenant);
+    let credentials = authority.issue(&identity, Timestamp::now(), LIFETIME)?;
+    // Those without a certificate may do nothing but join.
+    Ok(credentials.server_config(&[GRPC], true)?)
+}

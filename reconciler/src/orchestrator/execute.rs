@@ -1,0 +1,78 @@
+//! Carries steps out: what they change goes to the store as one transaction, then takes effect.
+
+use std::collections::BTreeSet;
+
+use denv_planner::{Phase, Step};
+use denv_schema::api::Level;
+use jiff::Timestamp;
+
+use super::Orchestrator;
+use crate::store::{Commit, Event, StoreError};
+
+impl Orchestrator {
+    pub(super) async fn carry_out(&mut self, steps: &[Step]) -> Result<(), StoreError> {
+        let mut after = self.records.clone();
+        let mut commit = Commit::default();
+        for step in steps {
+            after.apply(step);
+            note(step, &after, &mut commit);
+        }
+        let present: BTreeSet<_> = after.units.values().map(|unit| unit.command().id).collect();
+        for (_, _, command) in &commit.commands {
+            after.pending.insert(command.id.clone());
+        }
+        after.pending.retain(|id| present.contains(id));
+        after.refused.retain(|id, _| present.contains(id));
+        self.store.commit(self.term, &commit).await?;
+        self.records = after;
+        for event in &commit.events {
+            tracing::info!(subject = %event.subject, "{}", event.message);
+        }
+        self.wake(commit.commands.into_iter().map(|(host, ..)| host));
+        Ok(())
+    }
+}
+
+/// What a step changes, once it is applied.
+fn note(step: &Step, after: &denv_planner::Records, commit: &mut Commit) {
+    let subject = step.subject();
+    commit.events.push(Event {
+        at: Timestamp::now(),
+        subject: subject.to_string(),
+        level: level(step),
+        message: step.to_string(),
+    });
+    match subject {
+        denv_planner::Subject::Stage(stage) => {
+            let Some(record) = after.stages.get(&stage) else { return };
+            if let Some(deployment) = &record.deployment {
+                commit.deployments.push((stage.clone(), deployment.clone()));
+            }
+            commit.stages.insert(stage, record.clone());
+        }
+        denv_planner::Subject::Unit(id) => {
+            let record = after.units.get(&id);
+            if let Some(record) = record {
+                if let Some(stage) = after.stages.get(&record.stage) {
+                    commit.stages.insert(record.stage.clone(), stage.clone());
+                }
+                if matches!(step, Step::StartUnit { .. } | Step::RestartUnit { .. } | Step::StopUnit { .. }) {
+                    commit.commands.push((record.host.clone(), id.clone(), record.command()));
+                }
+                if matches!(step, Step::StartUnit { .. }) {
+                    commit.deployed.insert(record.release.clone(), record.template);
+                }
+            }
+            commit.units.insert(id, record.cloned());
+        }
+    }
+}
+
+fn level(step: &Step) -> Level {
+    match step {
+        Step::Hold { .. } | Step::PauseDeployment { .. } | Step::RestartUnit { .. } => Level::Warning,
+        Step::MoveDeployment { phase: Phase::RollingBack | Phase::RolledBack, .. } => Level::Warning,
+        Step::DrainUnit { repair_at: Some(_), .. } => Level::Warning,
+        _ => Level::Normal,
+    }
+}

@@ -1,0 +1,195 @@
+//! Gathers the world, has it planned, and carries the plan out: each step is in the store before its effect begins.
+//!
+//! It owns the records. It makes no choices: those are the planner's.
+
+mod execute;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use denv_planner::actions::{Refusal, act};
+use denv_planner::{Observed, Plan, Records, World, checker, plan, routes};
+use denv_schema::api::{Level, RolloutAction};
+use denv_schema::wire::{CommandOutcome, CommandResult, Term};
+use denv_schema::{Catalog, Digest, Name, StageId};
+use jiff::Timestamp;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::link::{Queues, Serving};
+use crate::observation::Observation;
+use crate::store::{Event, Store, StoreError};
+
+/// The world as last planned, for those who show it.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    pub catalog: Option<Arc<Catalog>>,
+    pub records: Records,
+    pub observed: Observed,
+    pub plan: Plan,
+    /// What keeps denv itself from acting, for people.
+    pub problem: Option<String>,
+}
+
+/// What a person asks of a stage.
+pub struct Ask {
+    pub stage: StageId,
+    pub action: RolloutAction,
+    pub who: String,
+    pub answer: oneshot::Sender<Result<(), AskError>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("the control plane cannot write its store")]
+    Store(#[source] StoreError),
+}
+
+pub struct Orchestrator {
+    pub store: Store,
+    pub term: Term,
+    pub records: Records,
+    pub catalog: watch::Receiver<Option<Arc<Catalog>>>,
+    pub observation: Arc<Observation>,
+    pub answers: mpsc::Receiver<CommandResult>,
+    pub asks: mpsc::Receiver<Ask>,
+    pub queues: Arc<Queues>,
+    pub state: watch::Sender<Arc<State>>,
+    pub serving: watch::Sender<Arc<Serving>>,
+}
+
+/// Reports come in bursts: what changes within this is planned at once.
+const GATHER: Duration = Duration::from_millis(20);
+/// Between tries while the store can't be written.
+const STORE_RETRY: Duration = Duration::from_secs(1);
+/// Plans of one pass: each carries the steps the one before made possible. A planner that needs more is at odds with
+/// itself, and is stopped before it does harm.
+const MOST_ROUNDS: usize = 1_000;
+
+impl Orchestrator {
+    /// Runs until another process leads, or everything it listens to is gone.
+    pub async fn run(mut self) -> Result<(), StoreError> {
+        let mut observed_changes = self.observation.changes();
+        loop {
+            let wake_at = match self.pass().await {
+                Ok(wake_at) => wake_at,
+                Err(error @ StoreError::Deposed { .. }) => return Err(error),
+                Err(error) => {
+                    let chain = crate::chain(&error);
+                    tracing::error!(error = %chain, "nothing is started or stopped until the store can be written");
+                    self.state.send_modify(|state| Arc::make_mut(state).problem = Some(chain));
+                    Some(Timestamp::now() + jiff::SignedDuration::try_from(STORE_RETRY).unwrap_or_default())
+                }
+            };
+            let wake = async {
+                match wake_at {
+                    Some(at) => {
+                        let wait =
+                            Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default();
+                        tokio::time::sleep(wait + Duration::from_millis(1)).await;
+                    }
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                changed = self.catalog.changed() => if changed.is_err() { return Ok(()) },
+                changed = observed_changes.changed() => if changed.is_err() { return Ok(()) },
+                Some(answer) = self.answers.recv() => self.answered(answer),
+                Some(ask) = self.asks.recv() => self.asked(ask).await,
+                () = wake => {}
+            }
+            tokio::time::sleep(GATHER).await;
+            while let Ok(answer) = self.answers.try_recv() {
+                self.answered(answer);
+            }
+            observed_changes.mark_unchanged();
+        }
+    }
+
+    /// Plans and acts until there is nothing to do but wait. Gives the time to plan again.
+    async fn pass(&mut self) -> Result<Option<Timestamp>, StoreError> {
+        let Some(catalog) = self.catalog.borrow_and_update().clone() else {
+            self.publish(None, self.observation.snapshot(), Plan::default(), None);
+            return Ok(None);
+        };
+        for _ in 0..MOST_ROUNDS {
+            // Records and catalog are read before observed, so a finished step never looks undone.
+            let observed = self.observation.snapshot();
+            let now = Timestamp::now();
+            let world = World { catalog: &catalog, records: &self.records, observed: &observed, now };
+            let planned = plan(&world);
+            let violations = checker::check(&world, &planned);
+            if !violations.is_empty() {
+                let said = violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+                let message = format!("a plan was stopped because it would break an invariant: {said}");
+                tracing::error!("{message}");
+                let event =
+                    Event { at: now, subject: "control plane".to_owned(), level: Level::Warning, message };
+                self.store.note(&event).await?;
+                self.publish(
+                    Some(&catalog),
+                    observed,
+                    Plan { steps: Vec::new(), ..planned },
+                    Some(event.message),
+                );
+                return Ok(Some(now + jiff::SignedDuration::from_secs(5)));
+            }
+            if planned.steps.is_empty() {
+                let wake_at = planned.wake_at;
+                self.publish(Some(&catalog), observed, planned, None);
+                return Ok(wake_at);
+            }
+            self.carry_out(&planned.steps).await?;
+        }
+        tracing::error!(rounds = MOST_ROUNDS, "the planner does not come to rest");
+        Ok(Some(Timestamp::now() + jiff::SignedDuration::from_secs(5)))
+    }
+
+    fn answered(&mut self, answer: CommandResult) {
+        self.records.pending.remove(&answer.id);
+        if let CommandOutcome::Refused { reason } = answer.outcome {
+            self.records.refused.insert(answer.id, reason);
+        }
+    }
+
+    async fn asked(&mut self, ask: Ask) {
+        let steps = act(&self.records, &ask.stage, ask.action, &ask.who, Timestamp::now());
+        let done = match steps {
+            Ok(steps) => self.carry_out(&steps).await.map_err(AskError::Store),
+            Err(refusal) => Err(AskError::Refused(refusal)),
+        };
+        // The asker may have gone; what was asked is done all the same.
+        let _ = ask.answer.send(done);
+    }
+
+    fn publish(
+        &self,
+        catalog: Option<&Arc<Catalog>>,
+        observed: Observed,
+        plan: Plan,
+        problem: Option<String>,
+    ) {
+        if let Some(catalog) = catalog {
+            let world = World { catalog, records: &self.records, observed: &observed, now: Timestamp::now() };
+            let routes = routes(&world);
+            let config = catalog.gateway_config();
+            let config_digest = Some(Digest::of(&config));
+            self.serving.send_if_modified(|serving| {
+                if serving.config_digest == config_digest && serving.routes == routes {
+                    return false;
+                }
+                *serving = Arc::new(Serving { config, config_digest, routes });
+                true
+            });
+        }
+        let (catalog, records) = (catalog.cloned(), self.records.clone());
+        self.state.send_replace(Arc::new(State { catalog, records, observed, plan, problem }));
+    }
+
+    fn wake(&self, hosts: impl IntoIterator<Item = Name>) {
+        for host in hosts {
+            self.queues.wake(&host);
+        }
+    }
+}

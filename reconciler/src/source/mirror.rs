@@ -1,0 +1,113 @@
+//! A bare mirror of the remote's branch. Manifests are read from the tree of a commit; nothing is checked out.
+
+use std::path::PathBuf;
+
+use denv_schema::api::RevisionView;
+use denv_schema::tree::{Files, is_manifest};
+use git2::{FetchOptions, ObjectType, Oid, Repository, TreeWalkMode, TreeWalkResult};
+use jiff::Timestamp;
+
+use super::{SourceConfig, shown};
+
+pub(super) struct Mirror(Repository);
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MirrorError {
+    #[error("cannot open the mirror `{path}`; remove it, and it is made again")]
+    Open { path: PathBuf, source: git2::Error },
+    #[error("cannot fetch branch `{branch}` from `{url}`")]
+    Fetch { branch: String, url: String, source: git2::Error },
+    #[error("`{url}` has no branch `{branch}`")]
+    NoBranch { branch: String, url: String },
+    #[error("cannot read commit `{commit}` from the mirror")]
+    Read { commit: String, source: git2::Error },
+    #[error("the look at Git was interrupted")]
+    Interrupted,
+}
+
+/// Manifests are written by people: a larger file is something else, and would only fill memory.
+const LARGEST_FILE: usize = 4 << 20;
+
+impl Mirror {
+    pub(super) fn open(config: &SourceConfig) -> Result<Self, MirrorError> {
+        let path = &config.mirror;
+        let opened = if path.join("HEAD").exists() {
+            Repository::open_bare(path)
+        } else {
+            Repository::init_bare(path)
+        };
+        opened.map(Mirror).map_err(|source| MirrorError::Open { path: path.clone(), source })
+    }
+
+    /// The commit at the head of the remote's branch, fetched.
+    pub(super) fn fetch(&self, config: &SourceConfig) -> Result<String, MirrorError> {
+        let SourceConfig { url, branch, .. } = config;
+        let fetch_error = |source| MirrorError::Fetch { branch: branch.clone(), url: shown(url), source };
+        let mut remote = self.0.remote_anonymous(url).map_err(fetch_error)?;
+        let head = format!("refs/denv/heads/{branch}");
+        let mut options = FetchOptions::new();
+        options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
+        let refspec = format!("+refs/heads/{branch}:{head}");
+        remote.fetch(&[&refspec], Some(&mut options), None).map_err(fetch_error)?;
+        // A fetch of a branch that is gone succeeds and changes nothing: ask what the remote has.
+        let listed = remote.list().map_err(fetch_error)?;
+        let wanted = format!("refs/heads/{branch}");
+        let oid = listed.iter().find(|head| head.name() == wanted).map(git2::RemoteHead::oid);
+        oid.map(|oid| oid.to_string())
+            .ok_or_else(|| MirrorError::NoBranch { branch: branch.clone(), url: shown(url) })
+    }
+
+    pub(super) fn revision(&self, commit: &str) -> Result<RevisionView, MirrorError> {
+        let read = |source| MirrorError::Read { commit: commit.to_owned(), source };
+        let found = Oid::from_str(commit).and_then(|oid| self.0.find_commit(oid)).map_err(read)?;
+        Ok(RevisionView {
+            commit: commit.to_owned(),
+            author: found.author().name().unwrap_or("unknown").to_owned(),
+            summary: found.summary().ok().flatten().unwrap_or_default().to_owned(),
+            at: Timestamp::now(),
+        })
+    }
+
+    /// Whether `ancestor` is `commit` or came before it.
+    pub(super) fn descends(&self, commit: &str, ancestor: &str) -> Result<bool, MirrorError> {
+        let read = |source| MirrorError::Read { commit: commit.to_owned(), source };
+        let (new, old) = (Oid::from_str(commit).map_err(read)?, Oid::from_str(ancestor).map_err(read)?);
+        Ok(new == old || self.0.graph_descendant_of(new, old).map_err(read)?)
+    }
+
+    /// The manifests in a commit's tree, below `folder`.
+    pub(super) fn files(&self, commit: &str, folder: &str) -> Result<Files, MirrorError> {
+        let read = |source| MirrorError::Read { commit: commit.to_owned(), source };
+        let oid = Oid::from_str(commit).map_err(read)?;
+        let tree = self.0.find_commit(oid).and_then(|commit| commit.tree()).map_err(read)?;
+        let folder = if folder.is_empty() { String::new() } else { format!("{}/", folder.trim_matches('/')) };
+        let (mut files, mut failed) = (Files::new(), None);
+        let walked = tree.walk(TreeWalkMode::PreOrder, |parent, entry| {
+            let path = format!("{parent}{}", entry.name().unwrap_or_default());
+            // Links are blobs of another mode (120000): what they lead to may lie outside the tree.
+            let is_file = entry.kind() == Some(ObjectType::Blob) && entry.filemode() != 0o120_000;
+            let Some(inside) = path.strip_prefix(&folder).filter(|inside| is_file && is_manifest(inside))
+            else {
+                return TreeWalkResult::Ok;
+            };
+            match self.0.find_blob(entry.id()) {
+                Ok(blob) if blob.size() <= LARGEST_FILE => {
+                    files.insert(inside.to_owned(), blob.content().to_vec());
+                    TreeWalkResult::Ok
+                }
+                Ok(_) => {
+                    failed = Some(git2::Error::from_str(&format!("`{path}` is larger than 4 MiB")));
+                    TreeWalkResult::Abort
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    TreeWalkResult::Abort
+                }
+            }
+        });
+        match failed.map_or(walked, Err) {
+            Ok(()) => Ok(files),
+            Err(source) => Err(read(source)),
+        }
+    }
+}

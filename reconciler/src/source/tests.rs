@@ -1,0 +1,150 @@
+use std::path::Path;
+
+use git2::{Repository, Signature};
+
+use super::*;
+
+const QUICKSTART: [(&str, &str); 4] = [
+    ("capacity.yaml", include_str!("../../../examples/manifests/quickstart/capacity.yaml")),
+    ("software.yaml", include_str!("../../../examples/manifests/quickstart/software.yaml")),
+    ("service.yaml", include_str!("../../../examples/manifests/quickstart/service.yaml")),
+    ("commerce.yaml", include_str!("../../../examples/manifests/quickstart/commerce.yaml")),
+];
+
+struct Bench {
+    dir: tempfile::TempDir,
+    refresh: mpsc::Sender<Refresh>,
+    views: watch::Receiver<SourceView>,
+    catalog: watch::Receiver<Option<Arc<Catalog>>>,
+}
+
+impl Bench {
+    async fn start(dir: tempfile::TempDir) -> Self {
+        let store = Store::open(&dir.path().join("denv.db"), &"default".parse().unwrap()).await.unwrap();
+        let config = SourceConfig {
+            name: "main".to_owned(),
+            url: dir.path().join("remote").display().to_string(),
+            branch: "main".to_owned(),
+            folder: String::new(),
+            mirror: dir.path().join("mirror"),
+            poll: Duration::from_secs(3600),
+        };
+        let (sender, catalog) = watch::channel(None);
+        let (source, views) = Source::new(config, store, sender).await.unwrap();
+        let (refresh, refreshes) = mpsc::channel(8);
+        tokio::spawn(source.run(refreshes));
+        Bench { dir, refresh, views, catalog }
+    }
+
+    async fn look(&self) -> SourceView {
+        let (sender, done) = oneshot::channel();
+        self.refresh.send(sender).await.unwrap();
+        done.await.unwrap();
+        self.views.borrow().clone()
+    }
+}
+
+/// A commit of these files on `parent` (by default the branch's head), as the branch's new head.
+fn commit(dir: &Path, files: &[(&str, &str)], message: &str, parent: Option<git2::Oid>) -> git2::Oid {
+    let path = dir.join("remote");
+    let repository = Repository::open_bare(&path).unwrap_or_else(|_| Repository::init_bare(&path).unwrap());
+    let mut builder = git2::build::TreeUpdateBuilder::new();
+    for (name, text) in files {
+        let blob = repository.blob(text.as_bytes()).unwrap();
+        builder.upsert(*name, blob, git2::FileMode::Blob);
+    }
+    let empty = repository.treebuilder(None).unwrap().write().unwrap();
+    let baseline = repository.find_tree(empty).unwrap();
+    let tree = repository.find_tree(builder.create_updated(&repository, &baseline).unwrap()).unwrap();
+    let head = repository.refname_to_id("refs/heads/main").ok();
+    let parents: Vec<_> =
+        parent.or(head).into_iter().map(|oid| repository.find_commit(oid).unwrap()).collect();
+    let author = Signature::now("Ada", "ada@example.com").unwrap();
+    let oid = repository
+        .commit(None, &author, &author, message, &tree, &parents.iter().collect::<Vec<_>>())
+        .unwrap();
+    repository.reference("refs/heads/main", oid, true, "test").unwrap();
+    oid
+}
+
+#[tokio::test]
+async fn a_bad_revision_is_refused_whole_and_the_last_stays_in_force() {
+    let dir = tempfile::tempdir().unwrap();
+    commit(dir.path(), &QUICKSTART, "begin", None);
+    let bench = Bench::start(dir).await;
+    let view = bench.look().await;
+    assert_eq!((view.state, view.problem), (SourceState::Ready, None));
+    assert_eq!(view.accepted.unwrap().author, "Ada");
+    let before = bench.catalog.borrow().clone().unwrap();
+
+    let mut files = QUICKSTART;
+    let broken = files[2].1.replace("release: smollm2-r1", "release: nothing");
+    files[2].1 = &broken;
+    commit(bench.dir.path(), &files, "break it", None);
+    let view = bench.look().await;
+    assert_eq!(view.state, SourceState::Refused);
+    let refused = view.refused.unwrap();
+    assert!(
+        refused.reason.contains("service.yaml:13:12: there is no Release `nothing`"),
+        "{}",
+        refused.reason
+    );
+    assert!(Arc::ptr_eq(&before, bench.catalog.borrow().as_ref().unwrap()));
+
+    commit(bench.dir.path(), &QUICKSTART, "mend it", None);
+    assert_eq!(bench.look().await.state, SourceState::Ready);
+}
+
+#[tokio::test]
+async fn an_empty_tree_removes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    commit(dir.path(), &QUICKSTART, "begin", None);
+    let bench = Bench::start(dir).await;
+    bench.look().await;
+    commit(bench.dir.path(), &[("README.md", "nothing here")], "oops", None);
+    let view = bench.look().await;
+    assert!(view.refused.unwrap().reason.contains("no manifests"));
+    assert!(bench.catalog.borrow().is_some());
+}
+
+#[tokio::test]
+async fn a_rewind_is_refused_and_a_remote_that_vanishes_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = commit(dir.path(), &QUICKSTART, "begin", None);
+    commit(dir.path(), &QUICKSTART, "go on", None);
+    let bench = Bench::start(dir).await;
+    bench.look().await;
+    // The branch is moved to another line of history.
+    commit(bench.dir.path(), &QUICKSTART, "another line", Some(first));
+    let view = bench.look().await;
+    assert!(view.refused.unwrap().reason.contains("history was rewritten"));
+
+    std::fs::rename(bench.dir.path().join("remote"), bench.dir.path().join("away")).unwrap();
+    let view = bench.look().await;
+    assert_eq!(view.state, SourceState::Unreachable);
+    assert!(view.problem.unwrap().contains("cannot fetch branch `main`"));
+    assert!(bench.catalog.borrow().is_some());
+}
+
+#[tokio::test]
+async fn after_a_restart_the_accepted_revision_is_in_force_without_the_remote() {
+    let dir = tempfile::tempdir().unwrap();
+    commit(dir.path(), &QUICKSTART, "begin", None);
+    let bench = Bench::start(dir).await;
+    bench.look().await;
+    let Bench { dir, refresh, .. } = bench;
+    drop(refresh);
+    std::fs::rename(dir.path().join("remote"), dir.path().join("away")).unwrap();
+    let again = Bench::start(dir).await;
+    let view = again.look().await;
+    assert_eq!(view.state, SourceState::Unreachable);
+    assert!(view.accepted.is_some());
+    assert!(again.catalog.borrow().is_some());
+}
+
+#[test]
+fn urls_are_shown_without_passwords() {
+    assert_eq!(shown("https://bot:hunter2@example.com/a.git"), "https://example.com/a.git");
+    assert_eq!(shown("ssh://git@example.com/a.git"), "ssh://example.com/a.git");
+    assert_eq!(shown("/srv/a@b.git"), "/srv/a@b.git");
+}

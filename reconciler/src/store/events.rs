@@ -1,0 +1,86 @@
+use denv_schema::api::{EventView, Level};
+use jiff::Timestamp;
+use sqlx::{Row as _, Sqlite, Transaction};
+
+use super::{Store, StoreError};
+
+/// Something that happened, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub at: Timestamp,
+    pub subject: String,
+    pub level: Level,
+    pub message: String,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct EventQuery {
+    /// Only those with a larger id.
+    pub after: i64,
+    /// Only those whose subject ends with this.
+    pub subject: Option<String>,
+    /// At most so many, the newest.
+    pub limit: u32,
+}
+
+/// Events kept; older ones are dropped.
+const KEPT: i64 = 100_000;
+
+impl Store {
+    pub async fn note(&self, event: &Event) -> Result<(), StoreError> {
+        let mut tx = self.write.begin_with("BEGIN IMMEDIATE").await?;
+        insert_event(&mut tx, &self.tenant, event).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// Events, the oldest first.
+    pub async fn events(&self, query: &EventQuery) -> Result<Vec<EventView>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT id, at, subject, level, message FROM (
+                 SELECT * FROM events WHERE tenant = ?1 AND id > ?2
+                 AND (?3 IS NULL OR subject = ?3 OR subject LIKE '% ' || ?3 OR subject LIKE '% ' || replace(?3, '/', '.') || '.%')
+                 ORDER BY id DESC LIMIT ?4
+             ) ORDER BY id",
+        );
+        let rows = rows.bind(&self.tenant).bind(query.after).bind(&query.subject).bind(query.limit);
+        let view = |row: &sqlx::sqlite::SqliteRow| {
+            Ok(EventView {
+                id: row.try_get(0)?,
+                at: Timestamp::from_millisecond(row.try_get(1)?).unwrap_or(Timestamp::UNIX_EPOCH),
+                subject: row.try_get(2)?,
+                level: match row.try_get(3)? {
+                    "warning" => Level::Warning,
+                    _ => Level::Normal,
+                },
+                message: row.try_get(4)?,
+            })
+        };
+        rows.fetch_all(&self.read).await?.iter().map(view).collect()
+    }
+}
+
+pub(super) async fn insert_event(
+    tx: &mut Transaction<'_, Sqlite>,
+    tenant: &str,
+    event: &Event,
+) -> Result<(), sqlx::Error> {
+    let level = match event.level {
+        Level::Normal => "normal",
+        Level::Warning => "warning",
+    };
+    let inserted =
+        sqlx::query("INSERT INTO events (tenant, at, subject, level, message) VALUES (?, ?, ?, ?, ?)")
+            .bind(tenant)
+            .bind(event.at.as_millisecond())
+            .bind(&event.subject)
+            .bind(level)
+            .bind(&event.message)
+            .execute(&mut **tx)
+            .await?;
+    let id = inserted.last_insert_rowid();
+    if id % 1_000 == 0 {
+        sqlx::query("DELETE FROM events WHERE id <= ?").bind(id - KEPT).execute(&mut **tx).await?;
+    }
+    Ok(())
+}

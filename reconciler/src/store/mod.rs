@@ -1,0 +1,105 @@
+//! What must survive: SQLite, one transaction a decision, every row keyed by tenant, every write of the leader fenced
+//! by its term.
+//!
+//! It refuses to know what the records mean.
+
+mod events;
+mod link;
+mod records;
+mod revisions;
+mod usage;
+
+use std::path::Path;
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use denv_schema::Name;
+use denv_schema::wire::Term;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{Row as _, SqlitePool};
+
+pub use events::{Event, EventQuery};
+pub use link::TokenGrant;
+pub use records::Commit;
+pub use revisions::{Revision, Verdict};
+
+#[derive(Clone)]
+pub struct Store {
+    /// SQLite has one writer at a time: one connection queues writes fairly, where several would wait on locks.
+    write: SqlitePool,
+    read: SqlitePool,
+    tenant: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("cannot open the store `{path}`")]
+    Open { path: String, source: sqlx::Error },
+    #[error("cannot bring the store up to date")]
+    Migrate(#[source] sqlx::migrate::MigrateError),
+    #[error("cannot read or write the store")]
+    Database(#[from] sqlx::Error),
+    #[error("a record in the store cannot be read; it was written by a newer denv, or is damaged")]
+    Record(#[from] serde_json::Error),
+    #[error("another reconciler leads since term {theirs}; this one, of term {ours}, stops")]
+    Deposed { ours: Term, theirs: Term },
+}
+
+impl Store {
+    /// Opens or makes the store in a file.
+    pub async fn open(path: &Path, tenant: &Name) -> Result<Self, StoreError> {
+        let shown = path.display().to_string();
+        let opened = |source| StoreError::Open { path: shown.clone(), source };
+        let options = SqliteConnectOptions::from_str(&format!("sqlite://{shown}"))
+            .map_err(opened)?
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .busy_timeout(Duration::from_secs(10));
+        let write = SqlitePoolOptions::new()
+            .max_connections(1)
+            .connect_with(options.clone())
+            .await
+            .map_err(opened)?;
+        migrator().run(&write).await.map_err(StoreError::Migrate)?;
+        let read = SqlitePoolOptions::new().max_connections(2).connect_lazy_with(options);
+        Ok(Store { write, read, tenant: tenant.to_string() })
+    }
+
+    /// Takes the lead: a term higher than any before it. Those of lower terms can't write any more.
+    pub async fn lead(&self) -> Result<Term, StoreError> {
+        let row = sqlx::query(
+            "INSERT INTO leader (tenant, term) VALUES (?, 1)
+             ON CONFLICT (tenant) DO UPDATE SET term = term + 1 RETURNING term",
+        )
+        .bind(&self.tenant)
+        .fetch_one(&self.write)
+        .await?;
+        Ok(from_i64(row.try_get(0)?))
+    }
+}
+
+fn migrator() -> Migrator {
+    let sql = sqlx::AssertSqlSafe(include_str!("../../migrations/0001_records.sql").to_owned());
+    let records = Migration::new(
+        1,
+        "records".into(),
+        MigrationType::Simple,
+        sqlx::SqlSafeStr::into_sql_str(sql),
+        false,
+    );
+    Migrator::with_migrations(vec![records])
+}
+
+/// SQLite's integers are signed; denv's counters start at 0 and stay far below the limit.
+fn to_i64(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn from_i64(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;

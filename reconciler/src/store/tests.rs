@@ -1,0 +1,84 @@
+use denv_planner::{Records, StageRecord};
+use denv_schema::StageId;
+use denv_schema::wire::{
+    CommandOutcome, CommandResult, RequestOutcome, TokenCounts, UsageBatch, UsageRecord,
+};
+use jiff::Timestamp;
+
+use super::*;
+
+async fn open(dir: &Path) -> Store {
+    Store::open(&dir.join("denv.db"), &"default".parse().unwrap()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_deposed_leader_cannot_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await;
+    let (old, new) = (store.lead().await.unwrap(), store.lead().await.unwrap());
+    assert_eq!((old, new), (1, 2));
+    let stage: StageId = "chat/prod".parse().unwrap();
+    let commit = || Commit { stages: [(stage.clone(), StageRecord::default())].into(), ..Commit::default() };
+    assert!(matches!(store.commit(old, &commit()).await, Err(StoreError::Deposed { ours: 1, theirs: 2 })));
+    assert_eq!(store.records().await.unwrap(), Records::default());
+    store.commit(new, &commit()).await.unwrap();
+    assert_eq!(open(dir.path()).await.records().await.unwrap().stages.len(), 1);
+}
+
+#[tokio::test]
+async fn a_token_is_good_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await;
+    let hash = denv_schema::Digest::of_bytes(b"secret");
+    let grant = TokenGrant { role: denv_link::Role::Host, name: "h1".parse().unwrap() };
+    let at = |second| Timestamp::from_second(second).unwrap();
+    store.grant_token(hash, &grant, at(100)).await.unwrap();
+    assert_eq!(store.use_token(denv_schema::Digest::of_bytes(b"other"), at(1)).await.unwrap(), None);
+    assert_eq!(store.use_token(hash, at(101)).await.unwrap(), None, "its time is over");
+    assert_eq!(store.use_token(hash, at(99)).await.unwrap(), Some(grant));
+    assert_eq!(store.use_token(hash, at(99)).await.unwrap(), None, "it was used");
+}
+
+#[tokio::test]
+async fn usage_counts_once_however_often_it_is_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await;
+    let record = UsageRecord {
+        at: Timestamp::from_second(50).unwrap(),
+        request: "r".to_owned(),
+        customer: "acme".parse().unwrap(),
+        key: "k".parse().unwrap(),
+        endpoint: "chat".parse().unwrap(),
+        model: "m".to_owned(),
+        unit: "chat.prod.0".into(),
+        release: "r1".parse().unwrap(),
+        tokens: TokenCounts { input: 10, cached_input: 5, output: 3, reasoning: 1 },
+        outcome: RequestOutcome::Completed,
+    };
+    let batch =
+        |first, count| UsageBatch { ledger: "l".to_owned(), first, records: vec![record.clone(); count] };
+    store.collect_usage(&batch(0, 3)).await.unwrap();
+    store.collect_usage(&batch(1, 3)).await.unwrap();
+    let usage = store.usage(Timestamp::UNIX_EPOCH, None).await.unwrap();
+    assert_eq!(usage.len(), 1);
+    assert_eq!((usage[0].requests, usage[0].tokens.input, usage[0].tokens.reasoning), (4, 40, 4));
+    assert!(store.usage(Timestamp::UNIX_EPOCH, Some("other")).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn only_the_host_that_was_asked_can_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await;
+    let term = store.lead().await.unwrap();
+    let (asked, other): (Name, Name) = ("h1".parse().unwrap(), "h2".parse().unwrap());
+    let command = denv_schema::wire::Command::new(0, "u.0".into(), 1, denv_schema::wire::Action::Stop {});
+    let commit = Commit { commands: vec![(asked.clone(), "u".into(), command.clone())], ..Commit::default() };
+    store.commit(term, &commit).await.unwrap();
+    assert!(store.queued(&other).await.unwrap().is_empty());
+    assert_eq!(store.queued(&asked).await.unwrap(), vec![command.clone()]);
+    let result = CommandResult { id: command.id, outcome: CommandOutcome::Accepted };
+    store.answer(&other, &result).await.unwrap();
+    assert_eq!(store.queued(&asked).await.unwrap().len(), 1);
+    store.answer(&asked, &result).await.unwrap();
+    assert!(store.queued(&asked).await.unwrap().is_empty());
+}

@@ -22,19 +22,20 @@ use tracing_subscriber::EnvFilter;
 #[command(name = "denv-gateway", version, after_long_help = EXAMPLES)]
 struct Arguments {
     /// Where the reconciler listens for hosts and gateways
-    #[arg(long, env = "DENV_LINK", value_name = "HOST:PORT")]
+    #[arg(long, env = "DENV_LINK", value_name = "HOST:PORT", value_parser = host_and_port)]
     server: String,
 
-    /// A one-time join token; not needed once joined
+    /// A one-time join token, from `denv gateway token NAME`; not needed once joined. A file (--token-file) or the
+    /// environment keeps it out of process lists
     #[arg(long, env = "DENV_JOIN_TOKEN", hide_env_values = true, conflicts_with = "token_file")]
     token: Option<JoinToken>,
 
     /// A file that holds the join token
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, env = "DENV_JOIN_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
 
     /// Where the certificate, the last known configuration and the usage ledger are kept
-    #[arg(long, env = "DENV_GATEWAY_STATE_DIR", default_value = "/var/lib/denv-gateway", value_name = "DIR")]
+    #[arg(long, env = "DENV_STATE_DIR", default_value = "/var/lib/denv-gateway", value_name = "DIR")]
     state_dir: PathBuf,
 
     /// Where clients are served, over plain HTTP
@@ -45,6 +46,7 @@ struct Arguments {
     #[arg(long, env = "DENV_GATEWAY_WORKERS", value_name = "N")]
     workers: Option<NonZeroUsize>,
 
+    /// The form of the log on standard error; RUST_LOG chooses what is in it
     #[arg(long, env = "DENV_LOG_FORMAT", default_value = "text")]
     log_format: LogFormat,
 
@@ -62,7 +64,7 @@ enum LogFormat {
 
 const EXAMPLES: &str = "\
 Examples:
-  Join and serve (`denv gateway token NAME` makes a token):
+  Join and serve:
     denv-gateway --server reconciler.example:7443 --token-file /run/secrets/join --listen 0.0.0.0:8000
   Again later, by the certificate that is kept:
     denv-gateway --server reconciler.example:7443 --listen 0.0.0.0:8000
@@ -122,6 +124,14 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A name is looked up each time it is dialled, so only its form is checked here.
+fn host_and_port(text: &str) -> Result<String, String> {
+    match text.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>())) {
+        Some((host, Ok(1..))) if !host.is_empty() && !host.contains('/') => Ok(text.to_owned()),
+        _ => Err("write it as HOST:PORT".to_owned()),
+    }
+}
+
 fn read_token(path: &PathBuf) -> anyhow::Result<JoinToken> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the join token from `{}`", path.display()))?;
@@ -134,7 +144,7 @@ fn runtime(workers: Option<NonZeroUsize>) -> io::Result<Runtime> {
         None => std::thread::available_parallelism()?,
     };
     let mut builder = match workers.get() {
-        // Without threads that steal work from each other, one core serves about a fifth more.
+        // There is no other thread to share work with, and sharing has its price.
         1 => Builder::new_current_thread(),
         workers => {
             let mut builder = Builder::new_multi_thread();

@@ -91,6 +91,15 @@ async fn what_an_ingress_says_was_not_begun_is_tried_elsewhere() {
 }
 
 #[tokio::test]
+async fn an_ingress_that_lost_its_engine_is_believed() {
+    let world = World::with_units(2).await;
+    world.hosts[0].engine.then([respond("502 Bad Gateway", "", r#"{"error":{"type":"unit_failed"}}"#)]);
+    ask_both(&world).await;
+    assert!(world.hosts[0].engine.script.lock().unwrap().is_empty());
+    world.records(4).await;
+}
+
+#[tokio::test]
 async fn an_engines_error_is_tried_on_one_other_unit_and_then_passed_on() {
     let world = World::with_units(2).await;
     let error = r#"{"error":{"message":"engine is shutting down"}}"#;

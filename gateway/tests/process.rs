@@ -101,6 +101,22 @@ async fn until_listening(listen: SocketAddr) {
 }
 
 #[tokio::test]
+async fn a_certificate_that_ended_is_said_to_have() {
+    let world = World::new(0).await;
+    world.control_plane.heard.lifetime.store(1, Ordering::SeqCst);
+    world.control_plane.heard.renews.store(false, Ordering::SeqCst);
+    let listen = free_address().await;
+    let mut command = gateway(&world.control_plane, world.state.path(), listen);
+    command.args(["--token", &world.control_plane.token().to_string()]).stderr(Stdio::null());
+    let mut running = command.spawn().unwrap();
+    until("it joined", || world.state.path().join("credentials/certificate.pem").exists()).await;
+    running.kill().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let said = refusal(gateway(&world.control_plane, world.state.path(), listen)).await;
+    assert!(said.contains("ended at") && said.contains("join again with a new token"), "{said}");
+}
+
+#[tokio::test]
 async fn it_stops_when_told_and_one_state_folder_is_for_one_gateway() {
     let world = World::new(1).await;
     let listen = free_address().await;

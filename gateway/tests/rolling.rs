@@ -3,11 +3,12 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use denv_gateway::Files;
 use denv_schema::Digest;
-use denv_schema::wire::Rotation;
+use denv_schema::wire::{Rotation, UnitReport};
 use http_body_util::BodyExt as _;
 use tokio::sync::Semaphore;
 
@@ -66,12 +67,12 @@ async fn a_unit_leaves_rotation_is_confirmed_and_finishes_its_requests() {
 #[tokio::test]
 async fn a_unit_is_in_rotation_only_once_it_was_reached() {
     let mut world = World::new(1).await;
-    world.hosts[0].engine.healthy.store(false, std::sync::atomic::Ordering::SeqCst);
+    world.hosts[0].engine.healthy.store(false, Ordering::SeqCst);
     world.start(Arc::new(Files)).await;
     world.set_units(&[Rotation::In]);
     world.until_reported("it is known", |units| units.len() == 1 && !units[0].1.in_rotation).await;
     assert_eq!(world.chat(ASK).await.status, 503);
-    world.hosts[0].engine.healthy.store(true, std::sync::atomic::Ordering::SeqCst);
+    world.hosts[0].engine.healthy.store(true, Ordering::SeqCst);
     world.until_in_rotation(1).await;
     assert_eq!(world.chat(ASK).await.status, 200);
 }
@@ -88,6 +89,23 @@ async fn a_host_with_another_name_is_not_the_host() {
         .await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(world.chat(ASK).await.status, 503);
+}
+
+#[tokio::test]
+async fn a_certificate_is_renewed_before_it_ends() {
+    let mut world = World::new(1).await;
+    world.control_plane.heard.lifetime.store(3, Ordering::SeqCst);
+    world.start(Arc::new(Files)).await;
+    world.set_units(&[Rotation::In]);
+    world.until_in_rotation(1).await;
+    tokio::time::sleep(Duration::from_millis(3500)).await;
+    // Another generation is reached over another connection.
+    let mut route = world.route(0, Rotation::In);
+    route.generation = 2;
+    world.control_plane.heard.units.send_replace(vec![route]);
+    let ready = |report: &UnitReport| report.generation == 2 && report.in_rotation;
+    world.until_reported("generation 2 in", |units| units.iter().any(|(_, report)| ready(report))).await;
+    assert_eq!(world.chat(ASK).await.status, 200);
 }
 
 #[tokio::test]

@@ -3,28 +3,34 @@ use std::fmt;
 use denv_schema::wire::TokenCounts;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// The usage that an answer, or a stream's chunk, carries.
+/// The usage that an answer carries.
 pub fn usage_of(json: &[u8]) -> Option<TokenCounts> {
-    serde_json::from_slice::<Answer>(json).ok()?.usage.map(counts)
+    counts(serde_json::from_slice::<Answer>(json).ok()?.usage?)
 }
+
+/// More tokens than any request has: an engine that counts more has not counted. It also keeps every sum in range.
+const MOST_TOKENS: u64 = 1 << 32;
 
 /// A chunk's usage, and whether the chunk is there for nothing else.
 pub(super) fn usage_of_chunk(json: &[u8]) -> Option<(TokenCounts, bool)> {
     let chunk = serde_json::from_slice::<Answer>(json).ok()?;
     let usage_only = chunk.choices.is_some_and(|choices| choices.0);
-    chunk.usage.map(|usage| (counts(usage), usage_only))
+    Some((counts(chunk.usage?)?, usage_only))
 }
 
-fn counts(usage: Usage) -> TokenCounts {
+fn counts(usage: Usage) -> Option<TokenCounts> {
+    if usage.prompt_tokens.0.max(usage.completion_tokens.0) > MOST_TOKENS {
+        return None;
+    }
     let cached_input = usage.prompt_tokens_details.map_or(0, |details| details.cached_tokens.0);
     let reasoning = usage.completion_tokens_details.map_or(0, |details| details.reasoning_tokens.0);
-    TokenCounts {
+    Some(TokenCounts {
         // An engine that counts more cached than there were is believed about the total.
         input: usage.prompt_tokens.0.saturating_sub(cached_input),
         cached_input: cached_input.min(usage.prompt_tokens.0),
         output: usage.completion_tokens.0,
         reasoning: reasoning.min(usage.completion_tokens.0),
-    }
+    })
 }
 
 #[derive(serde::Deserialize)]
@@ -57,8 +63,8 @@ struct CompletionDetails {
     reasoning_tokens: Count,
 }
 
-/// A number of tokens, whatever an engine wrote for it: what is no number is none, and what is too wide is the
-/// widest. One odd field does not cost the others.
+/// A number of tokens, whatever an engine wrote for it: what is no number is none. One odd field does not cost the
+/// others.
 #[derive(Clone, Copy, Default)]
 struct Count(u64);
 
@@ -152,9 +158,10 @@ mod tests {
     #[test]
     fn odd_usage_is_read_as_far_as_it_goes() {
         let odd =
-            r#"{"prompt_tokens":-3,"completion_tokens":1e30,"prompt_tokens_details":{"cached_tokens":"x"}}"#;
-        let wanted = TokenCounts { input: 0, cached_input: 0, output: u64::MAX, reasoning: 0 };
+            r#"{"prompt_tokens":-3,"completion_tokens":7.0,"prompt_tokens_details":{"cached_tokens":"x"}}"#;
+        let wanted = TokenCounts { input: 0, cached_input: 0, output: 7, reasoning: 0 };
         assert_eq!(counts_of(odd), Some(wanted));
+        assert_eq!(counts_of(r#"{"prompt_tokens":3,"completion_tokens":1e30}"#), None);
         let more_cached = r#"{"prompt_tokens":3,"prompt_tokens_details":{"cached_tokens":5}}"#;
         let wanted = TokenCounts { input: 0, cached_input: 3, output: 0, reasoning: 0 };
         assert_eq!(counts_of(more_cached), Some(wanted));

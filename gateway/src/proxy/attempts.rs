@@ -2,7 +2,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use http::response::Parts;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, StatusCode};
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
@@ -93,6 +93,11 @@ impl<'a> Attempts<'a> {
                             unit.eject();
                         }
                         self.again(unit, RetryReason::NotBegun, ProxyError::NoUnit(NoUnit::NoneReady));
+                    } else if head.status == StatusCode::BAD_GATEWAY {
+                        // Engines say no such thing: the ingress does, when its engine ends with a request in work.
+                        unit.doubt();
+                        self.may_begin_again()?;
+                        self.again(unit, RetryReason::EndedEarly, ProxyError::EngineEnded);
                     } else if head.status.is_server_error()
                         && let Some(other) = self.after_engine_error(unit)
                     {

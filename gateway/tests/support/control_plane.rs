@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -42,6 +42,9 @@ pub(crate) struct Heard {
     pub(crate) records: Mutex<BTreeMap<(String, u64), UsageRecord>>,
     /// Whether records are said to be taken.
     pub(crate) takes: AtomicBool,
+    /// How long the certificates live that it signs, in seconds.
+    pub(crate) lifetime: AtomicU64,
+    pub(crate) renews: AtomicBool,
     /// How many records came that had come before.
     pub(crate) again: Mutex<u64>,
 }
@@ -58,6 +61,8 @@ impl FakeControlPlane {
             report: watch::Sender::new(None),
             records: Mutex::default(),
             takes: AtomicBool::new(true),
+            lifetime: LIFETIME.as_secs().into(),
+            renews: true.into(),
             again: Mutex::default(),
         });
         let mut fake = FakeControlPlane { runtime: None, address: ([127, 0, 0, 1], 0).into(), heard };
@@ -112,6 +117,16 @@ impl Drop for FakeControlPlane {
 
 struct Service(Arc<Heard>);
 
+impl Service {
+    fn sign(&self, request: &JoinRequest) -> JoinResponse {
+        let identity = Identity::new(&identity::tenant(), Role::Gateway, &"edge".parse().unwrap());
+        let (authority, now) = (&self.0.authority, Timestamp::now());
+        let lifetime = Duration::from_secs(self.0.lifetime.load(Ordering::SeqCst));
+        let certificate = authority.sign(&request.certificate_request, &identity, now, lifetime).unwrap();
+        JoinResponse { certificate, authority: authority.certificate_pem().to_owned(), clock: now }
+    }
+}
+
 type Out<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
@@ -121,16 +136,14 @@ impl ControlPlane for Service {
         if request.secret != SECRET {
             return Err(Status::unauthenticated("the token is unknown or used"));
         }
-        let identity = Identity::new(&identity::tenant(), Role::Gateway, &"edge".parse().unwrap());
-        let authority = &self.0.authority;
-        let now = Timestamp::now();
-        let certificate = authority.sign(&request.certificate_request, &identity, now, LIFETIME).unwrap();
-        let authority = authority.certificate_pem().to_owned();
-        Ok(Response::new(JoinResponse { certificate, authority, clock: now }))
+        Ok(Response::new(self.sign(&request)))
     }
 
-    async fn renew(&self, _: Request<JoinRequest>) -> Result<Response<JoinResponse>, Status> {
-        Err(Status::unimplemented("certificates outlive tests"))
+    async fn renew(&self, request: Request<JoinRequest>) -> Result<Response<JoinResponse>, Status> {
+        if !self.0.renews.load(Ordering::SeqCst) {
+            return Err(Status::unavailable("not now"));
+        }
+        Ok(Response::new(self.sign(&request.into_inner())))
     }
 
     type AttachHostStream = Out<HostInstruction>;

@@ -12,6 +12,7 @@
 //! Higher floors use lower ones; neighbours never use each other. What is decided is decided in `denv-planner`: this
 //! crate only gathers and carries out. It never writes Git, and never speaks to an engine.
 
+pub mod api;
 pub mod link;
 pub mod observation;
 pub mod orchestrator;

@@ -1,1 +1,203 @@
-fn main() {}
+//! Wires the control plane together and runs it.
+
+mod arguments;
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use arguments::{Arguments, LogFormat};
+use clap::Parser as _;
+use denv_link::Authority;
+use denv_reconciler::api::{self, Api, Listener, TlsFiles};
+use denv_reconciler::link::{self, Link, Queues, Serving};
+use denv_reconciler::observation::Observation;
+use denv_reconciler::orchestrator::{Orchestrator, State};
+use denv_reconciler::source::{Source, SourceConfig};
+use denv_reconciler::store::Store;
+use denv_schema::Digest;
+use jiff::Timestamp;
+use rand::Rng as _;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+fn main() -> ExitCode {
+    denv_link::install_tls_provider();
+    let arguments = Arguments::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match arguments.log_format {
+        LogFormat::Text => log.with_target(false).init(),
+        LogFormat::Json => log.json().init(),
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let done = runtime.context("cannot start").and_then(|runtime| runtime.block_on(run(arguments)));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let dir = &arguments.state_dir;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| {
+        format!("cannot make the state folder `{}`; choose one with --state-dir", dir.display())
+    })?;
+    let _lock = lock(dir)?;
+    let authority = Arc::new(authority(dir)?);
+    let admin_token = admin_token(dir)?;
+    let tenant = denv_link::identity::tenant();
+    let store = Store::open(&dir.join("denv.db"), &tenant).await?;
+    let tls = arguments.api_tls_certificate.as_deref().zip(arguments.api_tls_key.as_deref());
+    let tls = tls.map(|(certificate, key)| TlsFiles { certificate, key });
+    let api_listener = Listener::bind(arguments.api_listen, tls).await?;
+    let link_listener = TcpListener::bind(arguments.link_listen).await.with_context(|| {
+        format!(
+            "cannot listen on {} for hosts and gateways; choose another with --link-listen",
+            arguments.link_listen
+        )
+    })?;
+    let term = store.lead().await?;
+    let observation = Arc::new(Observation::load(&store, Timestamp::now()).await?);
+
+    let (catalog, catalogs) = watch::channel(None);
+    let config = SourceConfig {
+        name: arguments.source_name,
+        url: arguments.source,
+        branch: arguments.source_branch,
+        folder: arguments.source_folder,
+        mirror: dir.join("mirror"),
+        poll: arguments.poll.get(),
+    };
+    let (source, source_view) = Source::new(config, store.clone(), catalog).await?;
+    let (refresh, refreshes) = mpsc::channel(16);
+    let (state, states) = watch::channel(Arc::new(State::default()));
+    let (serving, servings) = watch::channel(Arc::new(Serving::default()));
+    let (answer, answers) = mpsc::channel(256);
+    let (ask, asks) = mpsc::channel(16);
+    let queues = Arc::new(Queues::default());
+    let orchestrator = Orchestrator {
+        records: store.records().await?,
+        store: store.clone(),
+        term,
+        catalog: catalogs,
+        observation: Arc::clone(&observation),
+        answers,
+        asks,
+        queues: Arc::clone(&queues),
+        state,
+        serving,
+    };
+    let lifetime = arguments.certificate_lifetime.get();
+    let link = Link::new(
+        store.clone(),
+        Arc::clone(&observation),
+        Arc::clone(&authority),
+        tenant,
+        term,
+        lifetime,
+        servings,
+        answer,
+        queues,
+    );
+    let api = Api {
+        store: store.clone(),
+        state: states,
+        source: source_view,
+        refresh,
+        asks: ask,
+        authority,
+        admin_token,
+    };
+    tracing::info!(api = %arguments.api_listen, link = %arguments.link_listen, term, "leading");
+
+    let stop = CancellationToken::new();
+    tokio::select! {
+        () = source.run(refreshes) => bail!("the source ended"),
+        led = orchestrator.run() => led.context("the orchestrator ended"),
+        served = link::serve(Arc::new(link), link_listener, stop.clone()) => served.context("the link ended"),
+        served = api_listener.serve(api::router(Arc::new(api)), stop.clone()) => served.context("the API ended"),
+        () = observation.keep_saved(&store) => bail!("saving ended"),
+        () = asked_to_stop() => {
+            tracing::info!("stopping; hosts and gateways go on");
+            Ok(())
+        }
+    }
+}
+
+async fn asked_to_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).expect("a signal handler can be set");
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+/// Two processes on one state folder would fight over it; the second one says so.
+fn lock(dir: &Path) -> anyhow::Result<fs::File> {
+    let path = dir.join("lock");
+    let file = fs::File::create(&path).with_context(|| format!("cannot write `{}`", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => {
+            bail!(
+                "another denv-reconciler runs on `{}`; stop it, or choose another --state-dir",
+                dir.display()
+            )
+        }
+        Err(fs::TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock `{}`", path.display()))
+        }
+    }
+}
+
+fn authority(dir: &Path) -> anyhow::Result<Authority> {
+    let (certificate, key) = (dir.join("authority.pem"), dir.join("authority-key.pem"));
+    if key.exists() {
+        let read = |path: &Path| {
+            fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))
+        };
+        return Authority::from_pem(&read(&certificate)?, &read(&key)?)
+            .with_context(|| format!("`{}` and its key are damaged", certificate.display()));
+    }
+    let authority = Authority::generate(Timestamp::now())?;
+    write_private(&certificate, authority.certificate_pem())?;
+    write_private(&key, &authority.key_pem())?;
+    Ok(authority)
+}
+
+/// The hash of the token that may ask anything; the token itself is only in its file.
+fn admin_token(dir: &Path) -> anyhow::Result<Digest> {
+    let path = dir.join("admin-token");
+    if !path.exists() {
+        let mut bytes = [0u8; 32];
+        rand::rng().fill(&mut bytes);
+        let random = Digest::from_bytes(bytes).to_string();
+        write_private(&path, &format!("denv-{}\n", random.trim_start_matches("sha256:")))?;
+    }
+    let token = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    Ok(Digest::of_bytes(token.trim().as_bytes()))
+}
+
+/// Writes a file that only its owner can read, whole or not at all.
+fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
+    let partial = path.with_extension("partial");
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let write = || {
+        let mut file = options.open(&partial)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&partial, path)
+    };
+    write().with_context(|| format!("cannot write `{}`", path.display()))
+}

@@ -1,0 +1,255 @@
+//! One function a route.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{Path, Query, State as Extracted};
+use denv_link::{JoinToken, Role};
+use denv_schema::api::{
+    DeploymentView, EventView, GatewayView, HostView, JoinRole, Level, List, ManifestView, RolloutRequest,
+    SourceView, StageView, TokenRequest, TokenResponse, UnitView, UsageView,
+};
+use denv_schema::manifest::Kind;
+use denv_schema::{Name, StageId};
+use jiff::{SignedDuration, Timestamp};
+use rand::Rng as _;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::{Api, ApiError, views};
+use crate::orchestrator::{Ask, AskError, State};
+use crate::store::{Event, EventQuery, TokenGrant};
+
+type Answer<T> = Result<Json<T>, ApiError>;
+type Shared = Extracted<Arc<Api>>;
+
+/// How long a join token may be used.
+const TOKEN_LIFETIME: SignedDuration = SignedDuration::from_hours(1);
+const MOST_ROWS: u32 = 1_000;
+
+fn list<T>(items: Vec<T>) -> Answer<List<T>> {
+    Ok(Json(List { items }))
+}
+
+impl Api {
+    fn now(&self) -> Arc<State> {
+        Arc::clone(&self.state.borrow())
+    }
+}
+
+pub(super) async fn health(Extracted(api): Shared) -> Result<Json<Value>, ApiError> {
+    match &api.now().problem {
+        None => Ok(Json(json!({ "status": "ok" }))),
+        Some(problem) => Err(ApiError::unavailable(problem.clone())),
+    }
+}
+
+pub(super) async fn sources(Extracted(api): Shared) -> Answer<List<SourceView>> {
+    list(vec![api.source.borrow().clone()])
+}
+
+/// Looks at the remote now, and answers when it has been looked at and judged.
+pub(super) async fn refresh(Extracted(api): Shared, Path(name): Path<String>) -> Answer<SourceView> {
+    if api.source.borrow().name != name {
+        let known = api.source.borrow().name.clone();
+        return Err(
+            ApiError::not_found(format!("there is no source `{name}`")).hint(format!("there is `{known}`"))
+        );
+    }
+    let (sender, done) = oneshot::channel();
+    let stopping = || ApiError::unavailable("the control plane is stopping");
+    api.refresh.send(sender).await.map_err(|_| stopping())?;
+    done.await.map_err(|_| stopping())?;
+    Ok(Json(api.source.borrow().clone()))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OfStage {
+    stage: Option<StageId>,
+    limit: Option<u32>,
+}
+
+pub(super) async fn stages(Extracted(api): Shared) -> Answer<List<StageView>> {
+    let state = api.now();
+    let stages = state.catalog.iter().flat_map(|catalog| catalog.stages.keys());
+    list(stages.filter_map(|id| views::stage(&state, id)).collect())
+}
+
+pub(super) async fn stage(
+    Extracted(api): Shared,
+    Path((environment, stage)): Path<(String, String)>,
+) -> Answer<StageView> {
+    let state = api.now();
+    find_stage(&state, &environment, &stage).map(Json)
+}
+
+fn find_stage(state: &State, environment: &str, stage: &str) -> Result<StageView, ApiError> {
+    let id = format!("{environment}/{stage}");
+    let parsed: Option<StageId> = id.parse().ok();
+    parsed.and_then(|id| views::stage(state, &id)).ok_or_else(|| {
+        let known = state.catalog.iter().flat_map(|catalog| catalog.stages.keys());
+        let known = known.map(|id| format!("`{id}`")).collect::<Vec<_>>().join(", ");
+        let hint = if known.is_empty() {
+            "no revision has been accepted yet".to_owned()
+        } else {
+            format!("there are {known}")
+        };
+        ApiError::not_found(format!("there is no stage `{id}`")).hint(hint)
+    })
+}
+
+pub(super) async fn rollout(
+    Extracted(api): Shared,
+    Path((environment, stage)): Path<(String, String)>,
+    request: Result<Json<RolloutRequest>, JsonRejection>,
+) -> Answer<StageView> {
+    let Json(request) = request?;
+    let id = find_stage(&api.now(), &environment, &stage)?.stage;
+    let (sender, answer) = oneshot::channel();
+    let ask = Ask { stage: id, action: request.action, who: "admin".to_owned(), answer: sender };
+    let mut changes = api.state.clone();
+    changes.mark_unchanged();
+    let stopping = || ApiError::unavailable("the control plane is stopping");
+    api.asks.send(ask).await.map_err(|_| stopping())?;
+    match answer.await.map_err(|_| stopping())? {
+        Ok(()) => {}
+        Err(AskError::Refused(refusal)) => return Err(ApiError::conflict(refusal.to_string())),
+        Err(AskError::Store(error)) => return Err(error.into()),
+    }
+    // What was asked shows in the next state; the asker is shown that one.
+    let _ = tokio::time::timeout(std::time::Duration::from_secs(2), changes.changed()).await;
+    find_stage(&api.now(), &environment, &stage).map(Json)
+}
+
+pub(super) async fn deployments(
+    Extracted(api): Shared,
+    query: Result<Query<OfStage>, QueryRejection>,
+) -> Answer<List<DeploymentView>> {
+    let Query(query) = query?;
+    let limit = query.limit.unwrap_or(50).min(MOST_ROWS);
+    let found = api.store.deployments(query.stage.as_ref(), limit).await?;
+    list(found.iter().map(|(stage, deployment)| views::deployment(stage, deployment)).collect())
+}
+
+pub(super) async fn units(
+    Extracted(api): Shared,
+    query: Result<Query<OfStage>, QueryRejection>,
+) -> Answer<List<UnitView>> {
+    let Query(query) = query?;
+    list(views::units(&api.now(), query.stage.as_ref()))
+}
+
+pub(super) async fn hosts(Extracted(api): Shared) -> Answer<List<HostView>> {
+    list(views::hosts(&api.now()))
+}
+
+pub(super) async fn gateways(Extracted(api): Shared) -> Answer<List<GatewayView>> {
+    list(views::gateways(&api.now()))
+}
+
+pub(super) async fn manifests(
+    Extracted(api): Shared,
+    Path(kind): Path<String>,
+) -> Answer<List<ManifestView>> {
+    let wanted = kind.to_lowercase();
+    let plural = |kind: &Kind| match kind.as_str() {
+        "Recipe" => "recipes".to_owned(),
+        other => format!("{}s", other.to_lowercase()),
+    };
+    let found = Kind::ALL
+        .iter()
+        .copied()
+        .find(|kind| plural(kind) == wanted || kind.as_str().to_lowercase() == wanted);
+    let Some(kind) = found else {
+        let known = Kind::ALL.iter().map(plural).collect::<Vec<_>>().join(", ");
+        return Err(
+            ApiError::not_found(format!("there is no kind `{kind}`")).hint(format!("there are {known}"))
+        );
+    };
+    let state = api.now();
+    list(state.catalog.as_ref().map_or_else(Vec::new, |catalog| views::manifests(catalog, kind)))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EventsQuery {
+    #[serde(default)]
+    after: i64,
+    subject: Option<String>,
+    limit: Option<u32>,
+}
+
+pub(super) async fn events(
+    Extracted(api): Shared,
+    query: Result<Query<EventsQuery>, QueryRejection>,
+) -> Answer<List<EventView>> {
+    let Query(query) = query?;
+    let limit = query.limit.unwrap_or(50).min(MOST_ROWS);
+    list(api.store.events(&EventQuery { after: query.after, subject: query.subject, limit }).await?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UsageQuery {
+    since: Option<Timestamp>,
+    customer: Option<String>,
+}
+
+pub(super) async fn usage(
+    Extracted(api): Shared,
+    query: Result<Query<UsageQuery>, QueryRejection>,
+) -> Answer<List<UsageView>> {
+    let Query(query) = query?;
+    let since = query.since.unwrap_or(Timestamp::UNIX_EPOCH);
+    list(api.store.usage(since, query.customer.as_deref()).await?)
+}
+
+pub(super) async fn grant_token(
+    Extracted(api): Shared,
+    request: Result<Json<TokenRequest>, JsonRejection>,
+) -> Answer<TokenResponse> {
+    let Json(request) = request?;
+    let role = match request.role {
+        JoinRole::Host => Role::Host,
+        JoinRole::Gateway => Role::Gateway,
+    };
+    if role == Role::Host {
+        known_host(&api.now(), &request.name)?;
+    }
+    let secret = {
+        let mut bytes = [0u8; 32];
+        rand::rng().fill(&mut bytes);
+        denv_schema::Digest::from_bytes(bytes).to_string().trim_start_matches("sha256:").to_owned()
+    };
+    let expires = Timestamp::now() + TOKEN_LIFETIME;
+    let grant = TokenGrant { role, name: request.name.clone() };
+    api.store.grant_token(JoinToken::secret_hash(&secret), &grant, expires).await?;
+    let message = format!("a join token was made, good once until {expires}");
+    let event = Event {
+        at: Timestamp::now(),
+        subject: format!("{role} {}", request.name),
+        level: Level::Normal,
+        message,
+    };
+    api.store.note(&event).await?;
+    let token = JoinToken { secret, authority: api.authority.fingerprint() }.to_string();
+    Ok(Json(TokenResponse { token, expires }))
+}
+
+fn known_host(state: &State, name: &Name) -> Result<(), ApiError> {
+    let known = |host: &Name| state.catalog.as_ref().is_some_and(|catalog| catalog.hosts.contains_key(host));
+    if known(name) {
+        return Ok(());
+    }
+    let hosts = state.catalog.iter().flat_map(|catalog| catalog.hosts.keys());
+    let hosts = hosts.take(8).map(|host| format!("`{host}`")).collect::<Vec<_>>().join(", ");
+    let hint = if hosts.is_empty() {
+        "write a Host manifest for it first".to_owned()
+    } else {
+        format!("there are {hosts}; write a Host manifest for a new one first")
+    };
+    Err(ApiError::not_found(format!("there is no Host `{name}` in the manifests")).hint(hint))
+}

@@ -1,0 +1,183 @@
+//! The world, as people and tools are shown it. Pure: a state in, views out.
+
+use std::collections::BTreeMap;
+
+use denv_planner::{Deployment, Subject, UnitRecord, UnitStatus, World, status};
+use denv_schema::api::{
+    DeploymentView, GatewayView, HeldView, HostView, ManifestView, StageView, UnitView, WaitingView,
+};
+use denv_schema::manifest::Kind;
+use denv_schema::{Catalog, Digest, Name, StageId, UnitId};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::orchestrator::State;
+
+pub(super) fn stage(state: &State, id: &StageId) -> Option<StageView> {
+    let catalog = state.catalog.as_ref()?;
+    let spec = catalog.stages.get(id)?;
+    let record = state.records.stages.get(id);
+    let units = units(state, Some(id));
+    let of_stage = |subject: &Subject| match subject {
+        Subject::Stage(stage) => stage == id,
+        Subject::Unit(unit) => state.records.units.get(unit).is_some_and(|unit| unit.stage == *id),
+    };
+    let waiting = state.plan.waiting.iter().filter(|(subject, _)| of_stage(subject));
+    Some(StageView {
+        stage: id.clone(),
+        desired: spec.release.clone(),
+        good: record.and_then(|record| record.good.as_ref()).map(|good| good.release.clone()),
+        held: record.and_then(|record| record.hold.as_ref()).map(|hold| HeldView {
+            release: hold.release.clone(),
+            reason: hold.reason.clone(),
+            since: hold.since,
+        }),
+        ready: u32::try_from(units.iter().filter(|unit| unit.status == "ready").count()).unwrap_or(u32::MAX),
+        wanted: spec.fleets.iter().map(|fleet| fleet.units.min).sum(),
+        deployment: record.and_then(|record| record.deployment.as_ref()).map(|it| deployment(id, it)),
+        waiting: waiting
+            .map(|(subject, on)| WaitingView { subject: subject.to_string(), on: on.to_string() })
+            .collect(),
+        units,
+    })
+}
+
+pub(super) fn deployment(stage: &StageId, deployment: &Deployment) -> DeploymentView {
+    DeploymentView {
+        stage: stage.clone(),
+        number: deployment.number,
+        from: deployment.from.clone(),
+        to: deployment.to.clone(),
+        phase: deployment.phase.to_string(),
+        paused: deployment.paused,
+        over: deployment.phase.is_over(),
+        succeeded: deployment.phase == denv_planner::Phase::Succeeded,
+        reason: deployment.reason.clone(),
+        opened: deployment.opened,
+        since: deployment.since,
+    }
+}
+
+pub(super) fn units(state: &State, stage: Option<&StageId>) -> Vec<UnitView> {
+    let Some(catalog) = state.catalog.as_ref() else { return Vec::new() };
+    let now = Timestamp::now();
+    let world = World { catalog, records: &state.records, observed: &state.observed, now };
+    let wanted = |unit: &&UnitRecord| stage.is_none_or(|stage| unit.stage == *stage);
+    let mut units: Vec<UnitView> = state
+        .records
+        .units
+        .iter()
+        .filter(|(_, unit)| wanted(unit))
+        .map(|(id, record)| unit(&world, id, record))
+        .collect();
+    // The order in which they were started, which their names do not sort by.
+    units.sort_by_key(|unit| (unit.stage.clone(), unit.unit.as_str().len(), unit.unit.clone()));
+    units
+}
+
+fn unit(world: &World<'_>, id: &UnitId, record: &UnitRecord) -> UnitView {
+    let host = world.observed.hosts.get(&record.host);
+    let member = host.and_then(|host| host.report.members.get(&record.member));
+    let status = status(world, id, record);
+    let reason = match &status {
+        UnitStatus::Unhealthy { reason } | UnitStatus::Failed { reason } | UnitStatus::Drifted { reason } => {
+            Some(reason.clone())
+        }
+        _ => record.reason.clone(),
+    };
+    let inflight = world.observed.gateways.values().filter(|gateway| gateway.connected);
+    let inflight =
+        inflight.filter_map(|gateway| gateway.report.units.get(id)).map(|unit| unit.inflight).sum();
+    UnitView {
+        unit: id.clone(),
+        stage: record.stage.clone(),
+        release: record.release.clone(),
+        fleet: record.fleet.clone(),
+        host: record.host.clone(),
+        member: record.member.clone(),
+        gpus: record.spec.gpus.clone(),
+        cpu_slots: record.cpu_slots,
+        generation: record.generation,
+        status: status.as_str().to_owned(),
+        reason,
+        since: record.since,
+        restarts: member.map_or(0, |member| member.restarts),
+        inflight,
+    }
+}
+
+pub(super) fn hosts(state: &State) -> Vec<HostView> {
+    let Some(catalog) = state.catalog.as_ref() else { return Vec::new() };
+    let view = |(name, spec): (&Name, &denv_schema::manifest::HostSpec)| {
+        let observed = state.observed.hosts.get(name);
+        let here = || state.records.units.iter().filter(|(_, unit)| unit.host == *name);
+        let gpus = observed.map_or(0, |host| host.report.inventory.gpus.len());
+        let used = match spec.cpu_slots {
+            Some(slots) if gpus == 0 => {
+                format!("{}/{slots} CPU slots", here().map(|(_, unit)| unit.cpu_slots).sum::<u32>())
+            }
+            _ => format!("{}/{gpus} GPUs", here().map(|(_, unit)| unit.spec.gpus.len()).sum::<usize>()),
+        };
+        HostView {
+            host: name.clone(),
+            fleet: spec.fleet.clone(),
+            state: match observed {
+                Some(host) if host.connected => "connected",
+                Some(_) => "silent",
+                None => "never-joined",
+            }
+            .to_owned(),
+            last_seen: observed.map(|host| host.last_seen),
+            version: observed.map(|host| host.version.clone()),
+            ingress: observed.map(|host| host.ingress.clone()),
+            cordoned: spec.cordoned,
+            used,
+            units: here().map(|(id, _)| id.clone()).collect(),
+            problems: observed.map_or_else(Vec::new, |host| host.report.problems.clone()),
+        }
+    };
+    catalog.hosts.iter().map(view).collect()
+}
+
+pub(super) fn gateways(state: &State) -> Vec<GatewayView> {
+    let in_force = state.catalog.as_ref().map(|catalog| Digest::of(&catalog.gateway_config()));
+    let view = |(name, gateway): (&Name, &denv_planner::GatewayObserved)| GatewayView {
+        gateway: name.clone(),
+        state: if gateway.connected { "connected" } else { "silent" }.to_owned(),
+        last_seen: gateway.last_seen,
+        version: gateway.version.clone(),
+        in_rotation: gateway
+            .report
+            .units
+            .iter()
+            .filter(|(_, unit)| unit.in_rotation)
+            .map(|(id, _)| id.clone())
+            .collect(),
+        up_to_date: gateway.report.config.is_some() && gateway.report.config == in_force,
+    };
+    state.observed.gateways.iter().map(view).collect()
+}
+
+pub(super) fn manifests(catalog: &Catalog, kind: Kind) -> Vec<ManifestView> {
+    fn all<K: ToString, S: Serialize>(kind: Kind, specs: &BTreeMap<K, S>) -> Vec<ManifestView> {
+        let view = |(name, spec): (&K, &S)| ManifestView {
+            kind,
+            name: name.to_string(),
+            spec: serde_json::to_value(spec).expect("specs are plain data"),
+        };
+        specs.iter().map(view).collect()
+    }
+    match kind {
+        Kind::Provider => all(kind, &catalog.providers),
+        Kind::Fleet => all(kind, &catalog.fleets),
+        Kind::Host => all(kind, &catalog.hosts),
+        Kind::Engine => all(kind, &catalog.engines),
+        Kind::Recipe => all(kind, &catalog.recipes),
+        Kind::Release => all(kind, &catalog.releases),
+        Kind::Environment => all(kind, &catalog.environments),
+        Kind::Stage => all(kind, &catalog.stages),
+        Kind::Endpoint => all(kind, &catalog.endpoints),
+        Kind::Customer => all(kind, &catalog.customers),
+        Kind::Key => all(kind, &catalog.keys),
+    }
+}

@@ -1,0 +1,83 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+use denv_schema::quantity::Period;
+
+/// denv's control plane: watches a Git repository of manifests and makes the hosts run what it says.
+#[derive(Debug, Parser)]
+#[command(
+    name = "denv-reconciler",
+    version,
+    after_help = "Examples:
+  Watch a repository; hosts and gateways dial in on port 7442:
+    denv-reconciler --source https://git.example.com/ml/serving.git --link-listen 0.0.0.0:7442
+
+  Try it on one machine:
+    denv-reconciler --source ./config --state-dir ./state
+
+The first start makes STATE-DIR/admin-token; `denv` sends it (DENV_TOKEN_FILE)."
+)]
+pub(crate) struct Arguments {
+    /// The repository: a path, https://… or ssh://…
+    #[arg(long, env = "DENV_SOURCE", value_name = "URL")]
+    pub(crate) source: String,
+
+    /// The branch to follow
+    #[arg(long, env = "DENV_SOURCE_BRANCH", default_value = "main")]
+    pub(crate) source_branch: String,
+
+    /// The folder of the repository that holds the manifests [default: all of it]
+    #[arg(
+        long,
+        env = "DENV_SOURCE_FOLDER",
+        default_value = "",
+        hide_default_value = true,
+        value_name = "FOLDER"
+    )]
+    pub(crate) source_folder: String,
+
+    /// The name under which the source is shown
+    #[arg(long, env = "DENV_SOURCE_NAME", default_value = "main")]
+    pub(crate) source_name: String,
+
+    /// How often to look at the repository; `denv source refresh` (a hook) makes it look at once
+    #[arg(long, env = "DENV_POLL", default_value = "15s", value_name = "PERIOD")]
+    pub(crate) poll: Period,
+
+    /// Where records, keys and the mirror are kept
+    #[arg(long, env = "DENV_STATE_DIR", default_value = "/var/lib/denv-reconciler", value_name = "DIR")]
+    pub(crate) state_dir: PathBuf,
+
+    /// Where hosts and gateways dial in, over mutual TLS
+    #[arg(long, env = "DENV_LINK_LISTEN", default_value = "127.0.0.1:7442", value_name = "ADDR:PORT")]
+    pub(crate) link_listen: SocketAddr,
+
+    /// Where the HTTP API listens; anything but loopback needs TLS
+    #[arg(long, env = "DENV_API_LISTEN", default_value = "127.0.0.1:7440", value_name = "ADDR:PORT")]
+    pub(crate) api_listen: SocketAddr,
+
+    /// Certificate chain of the API, PEM
+    #[arg(long, env = "DENV_API_TLS_CERTIFICATE", requires = "api_tls_key", value_name = "FILE")]
+    pub(crate) api_tls_certificate: Option<PathBuf>,
+
+    /// Private key of the API's certificate, PEM
+    #[arg(long, env = "DENV_API_TLS_KEY", requires = "api_tls_certificate", value_name = "FILE")]
+    pub(crate) api_tls_key: Option<PathBuf>,
+
+    /// How long the certificates of hosts and gateways last; they renew them in time
+    #[arg(long, env = "DENV_CERTIFICATE_LIFETIME", default_value = "1d", value_name = "PERIOD")]
+    pub(crate) certificate_lifetime: Period,
+
+    /// How to write the log, to standard error; RUST_LOG filters it
+    #[arg(long, env = "DENV_LOG_FORMAT", default_value = "text")]
+    pub(crate) log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}

@@ -1,1 +1,82 @@
+//! `denv`, the command line. It owns what people type and what they read.
+//!
+//! | floor | modules |
+//! | --- | --- |
+//! | top | `arguments`, `error` |
+//! | | one file a verb: `validate`, `get`, `describe`, `rollout`, `host`, `gateway`, `source`, `key`, `usage`, `events`, `schema`, `completion`, `version` |
+//! | | `client`: the control plane's HTTP API; `resource`, `views`, `manifests`: how lists and their rows look |
+//! | bottom | `output`, `table`, `text`, `time`, `excerpt` |
+//!
+//! It refuses to know how anything is decided: what a manifest means is `denv-schema`'s, what happens next the
+//! control plane's. It never speaks to a host, a gateway or a store.
 
+mod arguments;
+mod client;
+mod completion;
+mod describe;
+mod error;
+mod events;
+mod excerpt;
+mod gateway;
+mod get;
+mod host;
+mod key;
+mod manifests;
+mod output;
+mod resource;
+mod rollout;
+mod schema;
+mod source;
+mod table;
+mod text;
+mod time;
+mod usage;
+mod validate;
+mod version;
+mod views;
+
+pub use arguments::Arguments;
+pub use output::{Exit, Output};
+
+use arguments::Verb;
+use client::Client;
+use error::Error;
+
+/// Does what was typed; what went wrong has been said when this returns.
+pub async fn run(arguments: Arguments, output: &mut Output) -> Exit {
+    match dispatch(arguments, output).await {
+        Ok(exit) => exit,
+        // Whoever read the output has seen enough.
+        Err(Error::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done,
+        Err(error) => {
+            output.trouble(&error, error.hint());
+            error.exit()
+        }
+    }
+}
+
+async fn dispatch(arguments: Arguments, output: &mut Output) -> Result<Exit, Error> {
+    let Arguments { verb, connection } = arguments;
+    let connect = |output: &mut Output| -> Result<Client, Error> {
+        let client = Client::new(&connection)?;
+        if client.shows_its_token() {
+            output.warn("the token is sent without encryption; use an https:// address");
+        }
+        Ok(client)
+    };
+    match verb {
+        Verb::Validate(validate) => validate::run(&validate, output),
+        Verb::Get(get) => get::run(&get, &connect(output)?, output).await,
+        Verb::Describe(describe) => describe::run(&describe, &connect(output)?, output).await,
+        Verb::Rollout(rollout) => rollout::run(&rollout, &connect(output)?, output).await,
+        Verb::Host(host) => host::run(&host, &connect(output)?, output).await,
+        Verb::Gateway(gateway) => gateway::run(&gateway, &connect(output)?, output).await,
+        Verb::Source(source) => source::run(&source, &connect(output)?, output).await,
+        Verb::Key(key) => key::run(&key, output),
+        Verb::Usage(usage) => usage::run(&usage, &connect(output)?, output).await,
+        Verb::Events(events) => events::run(&events, &connect(output)?, output).await,
+        Verb::Schema(schema) => schema::run(&schema, output),
+        Verb::Completion(completion) => completion::run(&completion, output),
+        Verb::Version => version::run(output),
+    }
+}

@@ -1,0 +1,32 @@
+use denv_schema::api::{DeploymentView, EventView, StageView};
+use jiff::Timestamp;
+
+use super::page::Page;
+use crate::time::at;
+use crate::views::phase;
+
+pub(super) fn render(
+    deployment: &DeploymentView,
+    stage: &StageView,
+    events: &[EventView],
+    now: Timestamp,
+) -> String {
+    let mut page = Page::default();
+    page.field("Deployment", format!("{}#{}", deployment.stage, deployment.number));
+    fields(&mut page, deployment, "", now);
+    // An older deployment says nothing of what runs now.
+    if stage.deployment.as_ref().is_some_and(|last| last.number == deployment.number) {
+        page.waiting(&stage.waiting.iter().collect::<Vec<_>>()).units(&stage.units, now);
+    }
+    page.events(events, now).finish()
+}
+
+pub(super) fn fields(page: &mut Page, deployment: &DeploymentView, indent: &str, now: Timestamp) {
+    let name = |name: &str| format!("{indent}{name}");
+    page.field(&name("From"), deployment.from.as_ref().map_or("nothing", |from| from.as_str()))
+        .field(&name("To"), &deployment.to)
+        .cell(&name("Phase"), &phase(deployment))
+        .field(&name("Opened"), at(deployment.opened, now))
+        .field(&name("Since"), at(deployment.since, now))
+        .maybe(&name("Reason"), deployment.reason.as_ref());
+}

@@ -1,0 +1,41 @@
+# The commands people use. `make demo` and `make test` need the Rust toolchain, Python 3.11 and git; they install
+# whatever else they need below target/.
+
+ENGINE := target/engines/llama-cpp
+
+.PHONY: demo test up down engine bench fmt lint check
+
+demo: release engine
+	@target/release/denv-demo run
+
+up: release engine
+	@target/release/denv-demo up --dir target/up
+
+down:
+	@target/release/denv-demo down --dir target/up
+
+.PHONY: release
+release:
+	cargo build --release --locked --workspace --bins
+
+engine:
+	@examples/engines/llama-cpp/setup.sh $(ENGINE)
+
+test: engine nextest
+	cargo build --locked --workspace --all-targets
+	DENV_LLAMA=$(CURDIR)/$(ENGINE) cargo nextest run --locked --workspace
+
+# A prebuilt runner where there is one; else it is built once.
+.PHONY: nextest
+nextest:
+	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
+
+bench: release
+	cargo bench --locked --workspace
+
+fmt:
+	cargo fmt --all
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- --deny warnings

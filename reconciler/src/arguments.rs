@@ -21,8 +21,8 @@ use denv_schema::quantity::Period;
 The first start makes STATE-DIR/admin-token; `denv` sends it (DENV_TOKEN_FILE)."
 )]
 pub(crate) struct Arguments {
-    /// The repository: a path, https://… or ssh://…
-    #[arg(long, env = "DENV_SOURCE", value_name = "URL")]
+    /// The repository: a path, https://…, ssh://… or git@HOST:PATH
+    #[arg(long, env = "DENV_SOURCE", hide_env_values = true, value_name = "URL")]
     pub(crate) source: String,
 
     /// The branch to follow
@@ -38,6 +38,18 @@ pub(crate) struct Arguments {
         value_name = "FOLDER"
     )]
     pub(crate) source_folder: String,
+
+    /// Certificates (PEM) of a private authority to trust for an https source, besides the system's
+    #[arg(long, env = "DENV_SOURCE_CA", value_name = "FILE")]
+    pub(crate) source_ca: Option<PathBuf>,
+
+    /// A file that holds `user:password`, or a token, for an https source; read anew at each look
+    #[arg(long, env = "DENV_SOURCE_CREDENTIALS", value_name = "FILE")]
+    pub(crate) source_credentials: Option<PathBuf>,
+
+    /// What to run in place of `ssh` for an ssh source, as Git does: `ssh -i FILE`
+    #[arg(long, env = "GIT_SSH_COMMAND", hide_env_values = true, value_name = "COMMAND")]
+    pub(crate) source_ssh_command: Option<String>,
 
     /// The name under which the source is shown
     #[arg(long, env = "DENV_SOURCE_NAME", default_value = "main")]

@@ -8,6 +8,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use arguments::{Arguments, LogFormat};
@@ -36,7 +37,12 @@ fn main() -> ExitCode {
         LogFormat::Json => log.json().init(),
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let done = runtime.context("cannot start").and_then(|runtime| runtime.block_on(run(arguments)));
+    let done = runtime.context("cannot start").and_then(|runtime| {
+        let done = runtime.block_on(run(arguments));
+        // A look at Git may be waiting for its remote; nobody waits for that look any more.
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        done
+    });
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -47,6 +53,13 @@ fn main() -> ExitCode {
 }
 
 async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    // Before anything uses Git.
+    denv_git_transport::register(denv_git_transport::Options {
+        authorities: arguments.source_ca,
+        credentials: arguments.source_credentials,
+        ssh_command: arguments.source_ssh_command,
+        ..Default::default()
+    });
     let dir = &arguments.state_dir;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| {
         format!("cannot make the state folder `{}`; choose one with --state-dir", dir.display())

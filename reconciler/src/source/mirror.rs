@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use denv_schema::api::RevisionView;
 use denv_schema::tree::{Files, is_manifest};
-use git2::{FetchOptions, ObjectType, Oid, Repository, TreeWalkMode, TreeWalkResult};
+use git2::{Direction, FetchOptions, ObjectType, Oid, Repository, TreeWalkMode, TreeWalkResult};
 use jiff::Timestamp;
 
 use super::{SourceConfig, shown};
@@ -14,15 +14,26 @@ pub(super) struct Mirror(Repository);
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MirrorError {
     #[error("cannot open the mirror `{path}`; remove it, and it is made again")]
-    Open { path: PathBuf, source: git2::Error },
+    Open { path: PathBuf, source: GitError },
     #[error("cannot fetch branch `{branch}` from `{url}`")]
-    Fetch { branch: String, url: String, source: git2::Error },
+    Fetch { branch: String, url: String, source: GitError },
     #[error("`{url}` has no branch `{branch}`")]
     NoBranch { branch: String, url: String },
     #[error("cannot read commit `{commit}` from the mirror")]
-    Read { commit: String, source: git2::Error },
+    Read { commit: String, source: GitError },
     #[error("the look at Git was interrupted")]
     Interrupted,
+}
+
+/// What went wrong in Git, in words; libgit2's numbers say nothing to those who read it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct GitError(String);
+
+impl From<git2::Error> for GitError {
+    fn from(error: git2::Error) -> Self {
+        GitError(error.message().to_owned())
+    }
 }
 
 /// Manifests are written by people: a larger file is something else, and would only fill memory.
@@ -36,29 +47,37 @@ impl Mirror {
         } else {
             Repository::init_bare(path)
         };
-        opened.map(Mirror).map_err(|source| MirrorError::Open { path: path.clone(), source })
+        opened.map(Mirror).map_err(|source| MirrorError::Open { path: path.clone(), source: source.into() })
     }
 
-    /// The commit at the head of the remote's branch, fetched.
+    /// The commit at the head of the remote's branch, fetched where it isn't here yet.
     pub(super) fn fetch(&self, config: &SourceConfig) -> Result<String, MirrorError> {
         let SourceConfig { url, branch, .. } = config;
-        let fetch_error = |source| MirrorError::Fetch { branch: branch.clone(), url: shown(url), source };
-        let mut remote = self.0.remote_anonymous(url).map_err(fetch_error)?;
-        let head = format!("refs/denv/heads/{branch}");
-        let mut options = FetchOptions::new();
-        options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
-        let refspec = format!("+refs/heads/{branch}:{head}");
-        remote.fetch(&[&refspec], Some(&mut options), None).map_err(fetch_error)?;
-        // A fetch of a branch that is gone succeeds and changes nothing: ask what the remote has.
-        let listed = remote.list().map_err(fetch_error)?;
+        let failed = |source: git2::Error| MirrorError::Fetch {
+            branch: branch.clone(),
+            url: shown(url),
+            source: source.into(),
+        };
+        let address = denv_git_transport::for_libgit2(url).map_err(failed)?;
+        let mut remote = self.0.remote_anonymous(&address).map_err(failed)?;
+        remote.connect(Direction::Fetch).map_err(failed)?;
         let wanted = format!("refs/heads/{branch}");
-        let oid = listed.iter().find(|head| head.name() == wanted).map(git2::RemoteHead::oid);
-        oid.map(|oid| oid.to_string())
-            .ok_or_else(|| MirrorError::NoBranch { branch: branch.clone(), url: shown(url) })
+        let listed = remote.list().map_err(failed)?;
+        let head = listed.iter().find(|head| head.name() == wanted).map(git2::RemoteHead::oid);
+        let head = head.ok_or_else(|| MirrorError::NoBranch { branch: branch.clone(), url: shown(url) })?;
+        let here = format!("refs/denv/heads/{branch}");
+        if self.0.refname_to_id(&here).ok() != Some(head) || self.0.find_commit(head).is_err() {
+            let mut options = FetchOptions::new();
+            options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
+            // On the same connection.
+            remote.fetch(&[&format!("+{wanted}:{here}")], Some(&mut options), None).map_err(failed)?;
+        }
+        Ok(head.to_string())
     }
 
     pub(super) fn revision(&self, commit: &str) -> Result<RevisionView, MirrorError> {
-        let read = |source| MirrorError::Read { commit: commit.to_owned(), source };
+        let read =
+            |source: git2::Error| MirrorError::Read { commit: commit.to_owned(), source: source.into() };
         let found = Oid::from_str(commit).and_then(|oid| self.0.find_commit(oid)).map_err(read)?;
         Ok(RevisionView {
             commit: commit.to_owned(),
@@ -70,14 +89,16 @@ impl Mirror {
 
     /// Whether `ancestor` is `commit` or came before it.
     pub(super) fn descends(&self, commit: &str, ancestor: &str) -> Result<bool, MirrorError> {
-        let read = |source| MirrorError::Read { commit: commit.to_owned(), source };
+        let read =
+            |source: git2::Error| MirrorError::Read { commit: commit.to_owned(), source: source.into() };
         let (new, old) = (Oid::from_str(commit).map_err(read)?, Oid::from_str(ancestor).map_err(read)?);
         Ok(new == old || self.0.graph_descendant_of(new, old).map_err(read)?)
     }
 
     /// The manifests in a commit's tree, below `folder`.
     pub(super) fn files(&self, commit: &str, folder: &str) -> Result<Files, MirrorError> {
-        let read = |source| MirrorError::Read { commit: commit.to_owned(), source };
+        let read =
+            |source: git2::Error| MirrorError::Read { commit: commit.to_owned(), source: source.into() };
         let oid = Oid::from_str(commit).map_err(read)?;
         let tree = self.0.find_commit(oid).and_then(|commit| commit.tree()).map_err(read)?;
         let folder = if folder.is_empty() { String::new() } else { format!("{}/", folder.trim_matches('/')) };

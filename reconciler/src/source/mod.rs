@@ -23,7 +23,7 @@ use mirror::{Mirror, MirrorError};
 #[derive(Clone, Debug)]
 pub struct SourceConfig {
     pub name: String,
-    /// A path, `https://…` or `ssh://…`.
+    /// A path, `https://…`, `ssh://…` or `git@host:path`.
     pub url: String,
     pub branch: String,
     /// The folder of the repository that holds the manifests; empty for all of it.
@@ -203,11 +203,15 @@ fn line(revision: &Revision) -> String {
 
 /// A URL without what may be a password in it.
 fn shown(url: &str) -> String {
-    match (url.find("://"), url.rfind('@')) {
-        (Some(scheme), Some(at)) if at > scheme && !url[scheme + 3..at].contains('/') => {
-            format!("{}{}", &url[..scheme + 3], &url[at + 1..])
-        }
-        _ => url.to_owned(),
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let authority = rest.split('/').next().unwrap_or_default();
+    // A password that holds a `/` looks like a path behind a port which is none.
+    let port = authority.rsplit_once(':').map_or("", |(_, port)| port);
+    let whole = port.ends_with(']') || port.chars().all(|c| c.is_ascii_digit());
+    let user = if whole || authority.contains('@') { authority.rfind('@') } else { rest.rfind('@') };
+    match user {
+        Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
+        None => url.to_owned(),
     }
 }
 

@@ -147,4 +147,9 @@ fn urls_are_shown_without_passwords() {
     assert_eq!(shown("https://bot:hunter2@example.com/a.git"), "https://example.com/a.git");
     assert_eq!(shown("ssh://git@example.com/a.git"), "ssh://example.com/a.git");
     assert_eq!(shown("/srv/a@b.git"), "/srv/a@b.git");
+    assert_eq!(shown("git@example.com:a.git"), "git@example.com:a.git");
+    assert_eq!(shown("https://example.com/a@b.git"), "https://example.com/a@b.git");
+    assert_eq!(shown("https://example.com:8443/a@b.git"), "https://example.com:8443/a@b.git");
+    assert_eq!(shown("https://bot:hunter2@[::1]:8443/a.git"), "https://[::1]:8443/a.git");
+    assert_eq!(shown("https://bot:hun/ter2@example.com/a.git"), "https://example.com/a.git");
 }

@@ -1,0 +1,148 @@
+//! How libgit2 reaches remotes: `https://` over reqwest and rustls, `ssh://` and `git@host:path` through the system's
+//! `ssh`. git2's own features for them would bring OpenSSL. Paths and `file://` stay libgit2's.
+//!
+//! It only fetches, and every error is written for the person who set the source. It refuses to know what is fetched,
+//! or why. Secrets are read from their file when they are needed, and kept nowhere.
+
+mod address;
+mod credentials;
+mod fault;
+mod https;
+mod ssh;
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Once, RwLock};
+use std::time::Duration;
+
+use git2::Error;
+use git2::transport::{Service, Transport};
+
+use fault::fault;
+
+/// How remotes are reached. Files are read anew at each connection, so a renewed one needs no restart.
+#[derive(Clone)]
+pub struct Options {
+    /// Certificates (PEM) of authorities to trust for HTTPS besides the system's.
+    pub authorities: Option<PathBuf>,
+    /// The file that holds `user:password`, or a token, for HTTPS.
+    pub credentials: Option<PathBuf>,
+    /// What to run in place of `ssh`: a shell's words, as in GIT_SSH_COMMAND.
+    pub ssh_command: Option<String>,
+    /// How long a connection may take to stand.
+    pub connect_timeout: Duration,
+    /// How long a remote that is connected may say nothing.
+    pub silence: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            authorities: None,
+            credentials: None,
+            ssh_command: None,
+            connect_timeout: Duration::from_secs(10),
+            silence: Duration::from_secs(30),
+        }
+    }
+}
+
+static OPTIONS: RwLock<Option<Arc<Options>>> = RwLock::new(None);
+
+/// Makes git2 reach remotes in this process's ways. To be called before anything else uses git2, with rustls's provider
+/// installed; called again, it changes the options of later connections.
+///
+/// Fetching blocks, so it belongs on a thread of its own (`spawn_blocking`), never on one that polls tasks.
+pub fn register(options: Options) {
+    static REGISTERED: Once = Once::new();
+    *OPTIONS.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Arc::new(options));
+    REGISTERED.call_once(|| {
+        for scheme in ["https", "http"] {
+            add(scheme, |remote| Transport::smart(remote, true, https::Https::new(options_now())));
+        }
+        for scheme in ["ssh", "git+ssh", "ssh+git"] {
+            add(scheme, |remote| Transport::smart(remote, false, ssh::Ssh::new(options_now())));
+        }
+        add("git", |_| {
+            Err(fault("`git://` neither encrypts nor proves who answers; use `https://` or `ssh://`"))
+        });
+    });
+}
+
+fn add<F>(scheme: &str, factory: F)
+where
+    F: Fn(&git2::Remote<'_>) -> Result<Transport, Error> + Send + Sync + 'static,
+{
+    #[allow(unsafe_code, reason = "git2 leaves it to its caller that nothing uses transports meanwhile")]
+    // SAFETY: git2 asks that registering never runs beside another use of libgit2's list of transports. All of it
+    // happens within one `Once`, and `register`'s contract is that it comes before any other use of git2.
+    let registered = unsafe { git2::transport::register(scheme, factory) };
+    registered.expect("a scheme is registered once, and has no NUL in it");
+}
+
+fn options_now() -> Arc<Options> {
+    let options = OPTIONS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+    options.clone().unwrap_or_default()
+}
+
+/// The remote as libgit2 takes it, where there is a way to it. libgit2 sends everything with a colon in it to SSH, so a
+/// path that has one goes as `file://`.
+pub fn for_libgit2(remote: &str) -> Result<Cow<'_, str>, Error> {
+    if let Some((scheme, _)) = remote.split_once("://") {
+        let known = SCHEMES.iter().any(|known| known.eq_ignore_ascii_case(scheme));
+        return if known {
+            Ok(Cow::Borrowed(remote))
+        } else {
+            Err(fault(format!("there is no way to `{scheme}://`; use a path, `https://` or `ssh://`")))
+        };
+    }
+    if address::is_scp_like(remote) {
+        return Ok(Cow::Borrowed(remote));
+    }
+    let path = Path::new(remote);
+    path.metadata().map_err(|error| fault(format!("cannot look into this folder: {error}")))?;
+    if !remote.contains(':') {
+        return Ok(Cow::Borrowed(remote));
+    }
+    let path = std::path::absolute(path).map_err(|error| fault(error.to_string()))?;
+    let path = path.to_string_lossy();
+    Ok(Cow::Owned(format!("file://{}", percent_encoding::utf8_percent_encode(&path, PATH))))
+}
+
+const SCHEMES: [&str; 7] = ["file", "https", "http", "ssh", "git+ssh", "ssh+git", "git"];
+
+const PATH: &percent_encoding::AsciiSet =
+    &percent_encoding::NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
+
+fn refuse_push(service: Service) -> Result<(), Error> {
+    match service {
+        Service::UploadPackLs | Service::UploadPack => Ok(()),
+        Service::ReceivePackLs | Service::ReceivePack => Err(fault("this transport only fetches")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_with_a_colon_is_still_a_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a:b c");
+        std::fs::create_dir(&path).unwrap();
+        let address = for_libgit2(path.to_str().unwrap()).unwrap();
+        assert!(address.starts_with("file:///") && address.ends_with("/a%3Ab%20c"), "{address}");
+        for remote in
+            ["git@host:a/b.git", "https://host:8443/a", "SSH://host/a", dir.path().to_str().unwrap()]
+        {
+            assert_eq!(for_libgit2(remote).unwrap(), remote);
+        }
+    }
+
+    #[test]
+    fn what_leads_nowhere_is_said() {
+        let words = |remote| for_libgit2(remote).unwrap_err().message().to_owned();
+        assert_eq!(words("ftp://host/a"), "there is no way to `ftp://`; use a path, `https://` or `ssh://`");
+        assert!(words("/nowhere/at:all").contains("No such file"));
+    }
+}

@@ -58,7 +58,7 @@ Examples:
 Exit status:
   0  done
   1  the answer is no: manifests with faults, a rollout that failed, no such thing, a refusal
-  2  trouble: wrong usage, unreadable files, a control plane that can't be reached or doesn't let you in
+  2  trouble: wrong usage, unreadable files, a control plane out of reach, a wrong token
   3  not within --timeout";
 
 #[cfg(test)]

@@ -129,9 +129,10 @@ pub(crate) fn line(event: &EventView, zone: &TimeZone) -> String {
     format!("{}  {}  {message}", clock(event.at, zone).dimmed(), event.subject.bold())
 }
 
+/// A failure that a watch outlives.
 pub(crate) fn away(error: &crate::client::ClientError) -> String {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
-    format!("the control plane is away ({error}{cause}); trying again")
+    format!("{error}{cause}; trying again")
 }
 
 #[cfg(test)]

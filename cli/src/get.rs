@@ -97,7 +97,8 @@ impl Get {
             Resource::Sources => client.sources().await,
             Resource::Stages => client.stages().await,
             Resource::Deployments => match self.name.as_deref().and_then(|name| name.split_once('#')) {
-                Some((stage, _)) => client.deployments(Some(&stage_id(stage)?), self.limit).await,
+                // The one of a number may be long ago.
+                Some((stage, _)) => client.deployments(Some(&stage_id(stage)?), Some(1_000)).await,
                 None => client.deployments(stage, self.limit).await,
             },
             Resource::Units => client.units(stage).await,

@@ -63,7 +63,8 @@ Examples:
   For a script:
     denv key create acme-backend --customer acme -o json
 
-The key works once the manifest is committed and accepted. denv keeps only its hash: a key that is lost is made anew.";
+The key works once the manifest is committed and accepted. denv keeps only its hash: a key that is
+lost is made anew.";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeyError {

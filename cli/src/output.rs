@@ -87,7 +87,8 @@ impl Output {
 
     /// Something beside the result. That it can't be written is nobody's concern.
     pub(crate) fn note(&mut self, text: &str) {
-        let _ = writeln!(self.err, "{}", text.trim_end());
+        let end = if text.ends_with('\n') { "" } else { "\n" };
+        let _ = write!(self.err, "{text}{end}");
     }
 
     pub(crate) fn hint(&mut self, text: &str) {

@@ -141,7 +141,7 @@ fn summary(catalog: &Catalog) -> Option<String> {
 fn explain(found: &Diagnostics, files: &Files, output: &mut Output) {
     for finding in found.iter() {
         let source = files.get(&finding.file).and_then(|bytes| std::str::from_utf8(bytes).ok());
-        output.note(&format!("{}\n", excerpt::render(finding, source).trim_end()));
+        output.note(&format!("{}\n", excerpt::render(finding, source)));
     }
     let wrong: BTreeSet<&str> = found.iter().map(|finding| finding.file.as_str()).collect();
     output.note(&format!("{} in {}", counted(found.len(), "problem"), counted(wrong.len(), "file")));

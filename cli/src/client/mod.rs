@@ -31,14 +31,14 @@ pub(crate) struct Client {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
     #[error("cannot reach the control plane at {server}")]
-    Unreachable { server: Url, source: RootCause },
+    Unreachable { server: String, source: RootCause },
     #[error("the control plane at {server} does not accept {given}")]
-    Unauthorised { server: Url, given: TokenSource },
+    Unauthorised { server: String, given: TokenSource },
     /// It understood and says no.
     #[error("{message}")]
     Refused { message: String, hint: Option<String>, status: StatusCode },
     #[error("{server} answered {status}, and not as a control plane does")]
-    Unexpected { server: Url, status: StatusCode },
+    Unexpected { server: String, status: StatusCode },
     #[error("the control plane's answer is not what this `denv` understands")]
     Malformed(#[source] serde_json::Error),
 }
@@ -102,7 +102,7 @@ impl Client {
         if status.is_success() {
             return Ok(response);
         }
-        let server = self.server.clone();
+        let server = self.address();
         if status == StatusCode::UNAUTHORIZED {
             return Err(ClientError::Unauthorised { server, given: self.source.clone() });
         }
@@ -114,6 +114,11 @@ impl Client {
         }
     }
 
+    /// As it was typed.
+    fn address(&self) -> String {
+        self.server.as_str().trim_end_matches('/').to_owned()
+    }
+
     fn unreachable(&self, error: &reqwest::Error) -> ClientError {
         let mut root = error.to_string();
         let mut cause = error.source();
@@ -121,7 +126,7 @@ impl Client {
             root = error.to_string();
             cause = error.source();
         }
-        ClientError::Unreachable { server: self.server.clone(), source: RootCause(root) }
+        ClientError::Unreachable { server: self.address(), source: RootCause(root) }
     }
 }
 

@@ -132,7 +132,7 @@ impl Reader {
     }
 
     fn broken(&self, how: &str) -> ClientError {
-        let (server, source) = (self.client.server.clone(), super::RootCause(how.to_owned()));
+        let (server, source) = (self.client.address(), super::RootCause(how.to_owned()));
         ClientError::Unreachable { server, source }
     }
 }

@@ -46,6 +46,8 @@ Examples:
 
 /// Events shown below a description.
 const EVENTS: u32 = 12;
+/// The most rows that the control plane gives at once.
+const MOST: u32 = 1_000;
 
 pub(crate) async fn run(describe: &Describe, client: &Client, output: &mut Output) -> Result<Exit, Error> {
     let name = describe.name.as_str();
@@ -105,7 +107,7 @@ async fn events(client: &Client, subject: &str) -> Result<Vec<EventView>, Error>
 
 async fn deployment(name: &str, client: &Client, now: Timestamp) -> Result<(Value, String), Error> {
     let (stage, number) = name.split_once('#').map_or((name, None), |(stage, number)| (stage, Some(number)));
-    let list = client.deployments(Some(&stage_id(stage)?), None).await?;
+    let list = client.deployments(Some(&stage_id(stage)?), Some(MOST)).await?;
     let deployments: Vec<DeploymentView> = list.items()?;
     let last = deployments.iter().map(|deployment| deployment.number).max();
     let number = number.map_or_else(|| last.map(|last| last.to_string()).unwrap_or_default(), str::to_owned);
@@ -116,7 +118,7 @@ async fn deployment(name: &str, client: &Client, now: Timestamp) -> Result<(Valu
     }
     let value = find(Resource::Deployments, &list, &format!("{stage}#{number}"))?;
     let view: DeploymentView = read(&value)?;
-    let query = EventsQuery { after: None, subject: Some(stage.to_owned()), limit: Some(500) };
+    let query = EventsQuery { after: None, subject: Some(stage.to_owned()), limit: Some(MOST) };
     let mut events: Vec<EventView> = client.events(&query).await?.items()?;
     events.retain(|event| event.at >= view.opened && !(view.over && event.at > view.since));
     let stage: StageView = client.stage(&view.stage).await?.read()?;

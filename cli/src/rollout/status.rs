@@ -33,7 +33,7 @@ pub(super) struct Status {
     #[arg(long, value_name = "TIME", default_value = "10m", requires = "watch")]
     timeout: Period,
 
-    /// Wait first until Git desires this release: then a status asked for right after a push can't be of what was before
+    /// Wait first until this release is desired, so that right after a push nothing older is judged
     #[arg(long, value_name = "RELEASE", requires = "watch")]
     release: Option<Name>,
 
@@ -49,8 +49,10 @@ Examples:
   In CI, after a push:
     denv rollout status chat/prod --watch --release flash-r13
 
-Exit status: 0 every unit is ready with what is desired (without --watch also: it is under way), 1 it was rolled back
-or is held, 3 it was not over within --timeout.";
+Exit status:
+  0  every unit is ready with what is desired; without --watch also: it is under way
+  1  it was rolled back, or is held
+  3  it was not over within --timeout";
 
 /// Between looks at the stage while no event comes.
 const LOOK: Duration = Duration::from_secs(2);

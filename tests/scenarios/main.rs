@@ -1,6 +1,8 @@
 //! Scenarios an operator would recognise, over the real processes and the simulated engine.
 
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::print_stderr, unreachable_pub, reason = "tests")]
 
 mod fixture;
+mod recovery;
+mod refusals;
 mod rollout;

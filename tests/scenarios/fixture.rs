@@ -107,14 +107,17 @@ spec:
 
     /// Points the stage at another release, as a commit.
     pub async fn release(&mut self, from: &str, to: &str) {
-        self.repository.edit("service.yaml", &format!("release: {from}\n"), &format!("release: {to}\n")).unwrap();
+        self.repository
+            .edit("service.yaml", &format!("release: {from}\n"), &format!("release: {to}\n"))
+            .unwrap();
         self.push(&format!("Move to {to}")).await.unwrap();
     }
 
     /// Waits until the stage runs `release` and nothing else.
     pub async fn ready(&self, release: &str) {
         self.stage_until(STAGE, &format!("two ready units of {release}"), PATIENCE, |view| {
-            let of_release = view.units.iter().all(|unit| unit.release.as_str() == release && unit.status == "ready");
+            let of_release =
+                view.units.iter().all(|unit| unit.release.as_str() == release && unit.status == "ready");
             of_release && view.units.len() == 2 && view.deployment.as_ref().is_some_and(|it| it.over)
         })
         .await

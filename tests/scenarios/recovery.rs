@@ -16,7 +16,8 @@ async fn a_killed_engine_comes_back_and_no_request_fails() {
     kill_process(pid).unwrap();
     fixture
         .stage_until(STAGE, "the engine to come back", PATIENCE, |view| {
-            view.ready == 2 && view.units.iter().any(|unit| unit.member.as_str() == member && unit.restarts == 1)
+            view.ready == 2
+                && view.units.iter().any(|unit| unit.member.as_str() == member && unit.restarts == 1)
         })
         .await
         .unwrap();
@@ -39,7 +40,10 @@ async fn a_reconciler_killed_at_any_moment_loses_nothing_and_repeats_nothing() {
     let mut kills = 0;
     for round in 0..4 {
         let (from, to) = if round % 2 == 0 { ("r1", "r2") } else { ("r2", "r1") };
-        fixture.repository.edit("service.yaml", &format!("release: {from}\n"), &format!("release: {to}\n")).unwrap();
+        fixture
+            .repository
+            .edit("service.yaml", &format!("release: {from}\n"), &format!("release: {to}\n"))
+            .unwrap();
         fixture.repository.commit(&format!("Move to {to}")).unwrap();
         for _ in 0..5 {
             fixture.reconciler.as_mut().unwrap().crash().unwrap();
@@ -140,7 +144,9 @@ async fn hosts_and_gateway_serve_on_without_the_control_plane() {
     })
     .await
     .unwrap();
-    until("both engines", PATIENCE, || async { Ok((engines_below(&fixture.layout.dir).len() == 2).then_some(())) })
-        .await
-        .unwrap();
+    until("both engines", PATIENCE, || async {
+        Ok((engines_below(&fixture.layout.dir).len() == 2).then_some(()))
+    })
+    .await
+    .unwrap();
 }

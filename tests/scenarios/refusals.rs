@@ -29,7 +29,11 @@ async fn a_stage_that_is_paused_stays_where_it_is_and_can_be_resumed_or_aborted(
     let refused = client.rollout(STAGE, RolloutAction::Pause).await.unwrap_err();
     assert!(format!("{refused:#}").contains("is paused already"), "{refused:#}");
     let view = client.stage(STAGE).await.unwrap();
-    assert!(view.waiting.iter().any(|waiting| waiting.on.contains("denv rollout resume")), "{:?}", view.waiting);
+    assert!(
+        view.waiting.iter().any(|waiting| waiting.on.contains("denv rollout resume")),
+        "{:?}",
+        view.waiting
+    );
     client.rollout(STAGE, RolloutAction::Resume).await.unwrap();
     client.rollout(STAGE, RolloutAction::Abort).await.unwrap();
     fixture

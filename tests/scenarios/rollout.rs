@@ -29,7 +29,11 @@ async fn a_release_that_cannot_start_is_rolled_back_and_held_with_its_reason() {
         .unwrap();
     let held = view.held.unwrap();
     assert!(held.reason.contains("exited with status 3"), "{}", held.reason);
-    assert!(held.reason.contains("ValueError: the simulated engine was told not to start"), "{}", held.reason);
+    assert!(
+        held.reason.contains("ValueError: the simulated engine was told not to start"),
+        "{}",
+        held.reason
+    );
     fixture.ready("r1").await;
     let (_, failures) = traffic.stop().await;
     assert!(failures.is_empty(), "{failures:?}");

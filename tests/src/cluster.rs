@@ -228,7 +228,8 @@ impl Cluster {
 
     /// Leaves all processes running when this value is dropped.
     pub fn detach(&mut self) {
-        let processes = self.reconciler.iter_mut().chain(self.hosts.values_mut()).chain(self.gateway.iter_mut());
+        let processes =
+            self.reconciler.iter_mut().chain(self.hosts.values_mut()).chain(self.gateway.iter_mut());
         processes.for_each(Process::detach);
         self.hosts.clear();
         self.reconciler = None;
@@ -238,7 +239,12 @@ impl Cluster {
 
     /// The pids of all processes but engines.
     pub fn pids(&self) -> Vec<u32> {
-        self.reconciler.iter().chain(self.hosts.values()).chain(self.gateway.iter()).map(Process::pid).collect()
+        self.reconciler
+            .iter()
+            .chain(self.hosts.values())
+            .chain(self.gateway.iter())
+            .map(Process::pid)
+            .collect()
     }
 }
 

@@ -22,7 +22,10 @@ pub fn programs() -> anyhow::Result<PathBuf> {
     }
     for name in ["denv-reconciler", "denvd", "denv-gateway", "denv"] {
         if !folder.join(name).exists() {
-            bail!("`{name}` is not in {}; build the whole workspace first: cargo build --workspace", folder.display());
+            bail!(
+                "`{name}` is not in {}; build the whole workspace first: cargo build --workspace",
+                folder.display()
+            );
         }
     }
     Ok(folder.to_owned())

@@ -65,7 +65,9 @@ impl Application {
             while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = pending.drain(..=end).collect();
                 let line = String::from_utf8_lossy(&line);
-                let Some(data) = line.trim().strip_prefix("data: ").filter(|data| *data != "[DONE]") else { continue };
+                let Some(data) = line.trim().strip_prefix("data: ").filter(|data| *data != "[DONE]") else {
+                    continue;
+                };
                 let event: Value = serde_json::from_str(data)?;
                 if event.get("error").is_some() {
                     bail!("the stream ended with {event}");
@@ -94,7 +96,8 @@ impl Traffic {
     pub fn start(application: &Application, clients: usize, tokens: u32) -> Self {
         let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let tasks = (0..clients).map(|client| {
-            let (application, stop, answered) = (application.clone(), Arc::clone(&stop), Arc::clone(&answered));
+            let (application, stop, answered) =
+                (application.clone(), Arc::clone(&stop), Arc::clone(&answered));
             tokio::spawn(async move {
                 let mut failures = Vec::new();
                 for number in 0u64.. {

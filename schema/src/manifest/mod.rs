@@ -3,7 +3,7 @@
 
 mod capacity;
 mod commerce;
-mod service;
+mod serving;
 mod software;
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use capacity::{FleetSpec, HostSpec, HostsRange, ProviderKind, ProviderSpec, Purchase};
 pub use commerce::{CustomerSpec, KeySpec};
-pub use service::{
+pub use serving::{
     EndpointModel, EndpointSpec, EnvironmentSpec, OnAlarm, Rollout, Routing, StageFleet, StageSpec, Strategy,
     UnitRange,
 };

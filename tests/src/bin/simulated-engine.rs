@@ -143,7 +143,9 @@ async fn health(State(engine): State<Arc<Engine>>) -> StatusCode {
 
 async fn models(State(engine): State<Arc<Engine>>) -> Json<Value> {
     let id = &engine.flags.served_model_name;
-    Json(json!({ "object": "list", "data": [{ "id": id, "object": "model", "created": 0, "owned_by": "vllm" }] }))
+    Json(
+        json!({ "object": "list", "data": [{ "id": id, "object": "model", "created": 0, "owned_by": "vllm" }] }),
+    )
 }
 
 async fn metrics(State(engine): State<Arc<Engine>>) -> String {
@@ -165,7 +167,8 @@ async fn chat(State(engine): State<Arc<Engine>>, Json(request): Json<Value>) -> 
         return (StatusCode::NOT_FOUND, Json(error)).into_response();
     }
     if engine.flags.sim_fail {
-        let error = json!({ "error": { "message": "EngineCore died", "type": "InternalServerError", "code": 500 } });
+        let error =
+            json!({ "error": { "message": "EngineCore died", "type": "InternalServerError", "code": 500 } });
         return (StatusCode::INTERNAL_SERVER_ERROR, Json(error)).into_response();
     }
     if engine.flags.sim_hang {
@@ -176,11 +179,15 @@ async fn chat(State(engine): State<Arc<Engine>>, Json(request): Json<Value>) -> 
     engine.running.fetch_add(1, Ordering::Relaxed);
     engine.prompt_tokens.fetch_add(prompt, Ordering::Relaxed);
     engine.generated_tokens.fetch_add(tokens, Ordering::Relaxed);
-    let answer = Answer { engine: Arc::clone(&engine), id: engine.started.elapsed().as_nanos(), prompt, tokens };
+    let answer =
+        Answer { engine: Arc::clone(&engine), id: engine.started.elapsed().as_nanos(), prompt, tokens };
     if request["stream"].as_bool() == Some(true) {
         let with_usage = request["stream_options"]["include_usage"].as_bool() == Some(true);
         let events = futures::stream::unfold((answer, 0), move |(answer, number)| async move {
-            answer.event(number, with_usage).await.map(|event| (Ok::<_, Infallible>(event), (answer, number + 1)))
+            answer
+                .event(number, with_usage)
+                .await
+                .map(|event| (Ok::<_, Infallible>(event), (answer, number + 1)))
         });
         return Sse::new(events).into_response();
     }

@@ -116,7 +116,8 @@ fn create(arguments: &Arguments) -> anyhow::Result<Cluster> {
         std::fs::remove_dir_all(&arguments.dir).with_context(|| format!("cannot empty {shown}"))?;
     }
     std::fs::create_dir_all(&arguments.dir)?;
-    let absolute = |path: &Path| path.canonicalize().with_context(|| format!("{} is not there", path.display()));
+    let absolute =
+        |path: &Path| path.canonicalize().with_context(|| format!("{} is not there", path.display()));
     let engine = absolute(&arguments.engine).context("set the engine up first: make engine")?;
     let layout = Layout {
         dir: absolute(&arguments.dir)?,

@@ -68,11 +68,15 @@ async fn bad_release(cluster: &mut Cluster) -> anyhow::Result<()> {
     add_release(cluster, "smollm2-r3", flags)?;
     move_to(cluster, "smollm2-r2", "smollm2-r3", "Tune the context (with a typo in a flag)").await?;
     let view = follow(cluster, "the rollback to end", |view| {
-        view.deployment.as_ref().is_some_and(|deployment| deployment.phase == "rolled-back") && view.ready == 2
+        view.deployment.as_ref().is_some_and(|deployment| deployment.phase == "rolled-back")
+            && view.ready == 2
     })
     .await?;
     let held = view.held.context("the stage is held after a rollback")?;
-    tell::line(&format!("the stage is held at smollm2-r2; smollm2-r3 is not tried again because: {}", held.reason));
+    tell::line(&format!(
+        "the stage is held at smollm2-r2; smollm2-r3 is not tried again because: {}",
+        held.reason
+    ));
     ensure!(held.reason.contains("--ctx-sise"), "the reason names the flag: {}", held.reason);
     command(cluster, &["get", "stages"]).await?;
     Ok(())
@@ -93,7 +97,9 @@ async fn killed_engine(cluster: &mut Cluster) -> anyhow::Result<()> {
     let (answered, failures) = traffic.stop().await;
     ensure!(failures.is_empty(), "requests failed: {failures:?}");
     tell::line(&format!("denvd on {} brought unit {} back", restarted.host, restarted.unit));
-    tell::line(&format!("{answered} requests were answered meanwhile, by the other unit too, and not one failed"));
+    tell::line(&format!(
+        "{answered} requests were answered meanwhile, by the other unit too, and not one failed"
+    ));
     Ok(())
 }
 

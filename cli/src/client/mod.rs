@@ -159,6 +159,10 @@ impl ClientError {
         }
     }
 
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, ClientError::Refused { status, .. } if *status == StatusCode::NOT_FOUND)
+    }
+
     /// The control plane understood, and the answer is no.
     pub(crate) fn is_refusal(&self) -> bool {
         let denied = |status: &StatusCode| *status == StatusCode::FORBIDDEN || status.is_server_error();

@@ -120,10 +120,16 @@ async fn deployment(name: &str, client: &Client, now: Timestamp) -> Result<(Valu
     let view: DeploymentView = read(&value)?;
     let query = EventsQuery { after: None, subject: Some(stage.to_owned()), limit: Some(MOST) };
     let mut events: Vec<EventView> = client.events(&query).await?.items()?;
-    events.retain(|event| event.at >= view.opened && !(view.over && event.at > view.since));
+    events.retain(|event| is_of(event, &view));
     let stage: StageView = client.stage(&view.stage).await?.read()?;
     let text = deployment::render(&view, &stage, &events, now);
     Ok((value, text))
+}
+
+/// Whether an event is from the time of a deployment. Events are kept to the millisecond.
+fn is_of(event: &EventView, deployment: &DeploymentView) -> bool {
+    let at = event.at.as_millisecond();
+    at >= deployment.opened.as_millisecond() && !(deployment.over && at > deployment.since.as_millisecond())
 }
 
 #[cfg(test)]

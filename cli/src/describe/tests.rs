@@ -71,7 +71,6 @@ fn a_stage() {
       Reason:     unit `chat.prod.4` failed
 
     Waiting
-      stage chat/prod: held at `flash-r1`
       unit chat.prod.3: unhealthy on `gpu-1`
 
     Units

@@ -58,6 +58,8 @@ Exit status:
 const LOOK: Duration = Duration::from_secs(2);
 /// After this long without a word, what the stage waits on is said.
 const QUIET: Duration = Duration::from_secs(5);
+/// A control plane that has just started knows no stages until it has read its source; a stage missing for longer is gone.
+const MISSING: Duration = Duration::from_secs(20);
 
 pub(super) async fn run(status: &Status, client: &Client, output: &mut Output) -> Result<Exit, Error> {
     // Taken before the stage, so that no event falls between.
@@ -71,6 +73,7 @@ pub(super) async fn run(status: &Status, client: &Client, output: &mut Output) -
         told: newest,
         spoke: Instant::now(),
         waits: String::new(),
+        seen: Instant::now(),
         stage,
         view,
     };
@@ -90,6 +93,8 @@ struct Follower<'a> {
     spoke: Instant,
     /// What was last said to be waited on.
     waits: String,
+    /// When the stage was last there.
+    seen: Instant,
     stage: Answer,
     view: StageView,
 }
@@ -145,9 +150,11 @@ impl Follower<'_> {
             Ok(stage) => {
                 self.view = stage.read()?;
                 self.stage = stage;
+                self.seen = Instant::now();
                 Ok(())
             }
             Err(error) if error.is_passing() => Ok(()),
+            Err(error) if error.is_not_found() && self.seen.elapsed() < MISSING => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
@@ -158,7 +165,9 @@ impl Follower<'_> {
             return Ok(());
         };
         let events = self.events(None, 200).await?;
-        let past = |event: &&EventView| event.id <= newest && event.at >= deployment.opened;
+        // Events are kept to the millisecond.
+        let opened = deployment.opened.as_millisecond();
+        let past = |event: &&EventView| event.id <= newest && event.at.as_millisecond() >= opened;
         for event in events.iter().filter(past) {
             self.progress(&line(event, &TimeZone::system()))?;
         }

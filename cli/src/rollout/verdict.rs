@@ -31,10 +31,10 @@ pub(super) fn judge(stage: &StageView, release: Option<&Name>) -> Verdict {
     }
 }
 
-/// Everything wanted is ready, and nothing else is left.
+/// Everything wanted is ready, and nothing else is left. A unit may carry another release's name: one that means the
+/// same is not started anew.
 fn is_at_rest(stage: &StageView) -> bool {
-    let all_ready = stage.units.iter().all(|unit| unit.status == "ready" && unit.release == stage.desired);
-    stage.ready >= stage.wanted && all_ready
+    stage.ready == stage.wanted && stage.units.iter().all(|unit| unit.status == "ready")
 }
 
 /// Where it stands, on one line.
@@ -110,6 +110,12 @@ mod tests {
             ("reverted since", stage("r1", r1(), none(), Some(true), &[("r1", "ready")]), Verdict::Succeeded),
             ("done", stage("r2", r2(), none(), Some(true), &[("r2", "ready")]), Verdict::Succeeded),
             ("one ails", stage("r2", r2(), none(), Some(true), &[("r2", "unhealthy")]), Verdict::UnderWay),
+            (
+                "the same by another name",
+                stage("r2", r2(), none(), Some(true), &[("r1", "ready")]),
+                Verdict::Succeeded,
+            ),
+            ("one too many", stage("r2", r2(), none(), Some(true), &[("r2", "ready"); 2]), Verdict::UnderWay),
             (
                 "one leaves",
                 stage("r2", r2(), none(), Some(true), &[("r2", "ready"), ("r1", "draining")]),

@@ -113,7 +113,18 @@ fn a_status_right_after_a_push_waits_for_what_was_pushed() {
 }
 
 #[test]
-fn a_stage_that_is_gone_ends_the_watch() {
+fn a_control_plane_that_restarts_may_know_no_stage_for_a_moment() {
+    let done = stage("succeeded", true, "r2", None, &[("r2", "ready")]);
+    let control_plane = under_way(vec![
+        watch(vec![event(2, "unit chat.prod.1", "ready")], Some(Value::Null)),
+        watch(vec![event(3, "stage chat/prod", "deployment is succeeded")], Some(done)),
+    ]);
+    let (status, out, err) = run(control_plane.denv().args(["rollout", "status", "chat/prod", "--watch"]));
+    assert_eq!((status, err.as_str()), (0, ""), "{out}");
+}
+
+#[test]
+fn a_stage_that_was_never_there_is_no_wait() {
     let control_plane = under_way(Vec::new());
     control_plane.scene().answers.clear();
     let (status, _, err) = run(control_plane.denv().args(["rollout", "status", "chat/prod", "--watch"]));

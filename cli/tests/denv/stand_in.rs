@@ -36,7 +36,7 @@ pub(crate) struct WatchScript {
     pub status: u16,
     /// Added to the events, and streamed, when the watch is opened.
     pub events: Vec<Value>,
-    /// Becomes true at that moment.
+    /// Becomes true at that moment; null takes an answer away.
     pub answers: Vec<(&'static str, Value)>,
 }
 
@@ -101,8 +101,12 @@ async fn answer(State(state): State<Arc<Mutex<Scene>>>, request: Request) -> Res
             let is_last = scene.watches.len() == 1;
             let Some(script) = scene.watches.pop_front() else { return error(503, "no more is scripted") };
             scene.events.extend(script.events);
-            let answers = script.answers.into_iter().map(|(route, answer)| (route.to_owned(), (200, answer)));
-            scene.answers.extend(answers);
+            for (route, answer) in script.answers {
+                match answer {
+                    Value::Null => scene.answers.remove(route),
+                    answer => scene.answers.insert(route.to_owned(), (200, answer)),
+                };
+            }
             if script.status != 200 {
                 return error(script.status, "not now");
             }

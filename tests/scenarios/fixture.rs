@@ -11,22 +11,8 @@ pub const STAGE: &str = "chat/prod";
 /// Longer than anything here takes, also on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-const SOFTWARE: &str = "
-apiVersion: denv.dev/v1
-kind: Engine
-metadata: {name: simulated}
-spec: {kind: vllm, version: '0', command: [simulated-engine]}
----
-apiVersion: denv.dev/v1
-kind: Recipe
-metadata: {name: simulated}
-spec:
-  model: m
-  engine: simulated
-  hardware: {accelerator: cpu}
-  startTimeout: 20s
-  stopTimeout: 5s
-";
+/// The engine, its recipe, and the releases `r1` and `r2`.
+const SOFTWARE: &str = include_str!("../manifests/simulated.yaml");
 
 /// A cluster in a folder of its own. When a test fails, what every process logged is shown.
 pub struct Fixture {
@@ -73,11 +59,8 @@ impl Fixture {
         repository.edit("service.yaml", "release: smollm2-r1", "release: r1").unwrap();
         repository.edit("service.yaml", "bake: 3s", "bake: 500ms").unwrap();
         repository.edit("service.yaml", "lostAfter: 30s", "lostAfter: 15s").unwrap();
-        let mut fixture = Fixture { cluster, _dir: dir };
-        fixture.write_release("r1", &[]);
-        fixture.write_release("r2", &["--sim-start-delay", "300"]);
-        fixture.repository.commit("Use the simulated engine").unwrap();
-        fixture
+        repository.commit("Use the simulated engine").unwrap();
+        Fixture { cluster, _dir: dir }
     }
 
     /// The same, running, with two units ready.

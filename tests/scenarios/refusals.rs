@@ -83,8 +83,8 @@ async fn an_engine_that_never_becomes_healthy_is_rolled_back_at_its_deadline() {
     let mut fixture = Fixture::start().await;
     fixture.write_release("sick", &["--sim-unhealthy"]);
     let software = fixture.repository.file("software.yaml").unwrap().to_owned();
-    let recipe = software[software.find("---").unwrap()..].replace("name: simulated\n", "name: quick\n");
-    let recipe = recipe.replace("metadata: {name: simulated}", "metadata: {name: quick}");
+    let documents: Vec<&str> = software.split("---\n").collect();
+    let recipe = documents[1].replace("metadata: {name: simulated}", "metadata: {name: quick}");
     let recipe = recipe.replace("startTimeout: 20s", "startTimeout: 3s");
     fixture.repository.write("quick.yaml", &recipe).unwrap();
     fixture.repository.edit("release-sick.yaml", "recipe: simulated", "recipe: quick").unwrap();

@@ -30,8 +30,8 @@ pub(crate) fn because(error: reqwest::Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let said = error.to_string();
-        // Wrappers repeat what they wrap.
-        if !text.ends_with(&said) {
+        // Wrappers repeat what they wrap, and the outermost only says that it is one.
+        if !text.ends_with(&said) && !said.starts_with("client error") {
             let separator = if text.is_empty() { "" } else { ": " };
             let _ = write!(text, "{separator}{said}");
         }
@@ -40,20 +40,11 @@ pub(crate) fn because(error: reqwest::Error) -> String {
     if text.is_empty() { error.to_string() } else { text }
 }
 
-/// The TLS error in an error's causes. An `io::Error` hides the one that it wraps from `source`.
-pub(crate) fn tls(error: &reqwest::Error) -> Option<&rustls::Error> {
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        if let Some(found) = error.downcast_ref::<rustls::Error>() {
-            return Some(found);
-        }
-        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        if let Some(found) = wrapped.and_then(|error| error.downcast_ref::<rustls::Error>()) {
-            return Some(found);
-        }
-        cause = error.source();
-    }
-    None
+/// The TLS error in an error or its causes. An `io::Error` hides the one that it wraps from `source`.
+pub(crate) fn tls<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
+    let found = error.downcast_ref::<rustls::Error>();
+    let wrapped = || error.downcast_ref::<io::Error>()?.get_ref().and_then(|error| tls(error));
+    found.or_else(wrapped).or_else(|| error.source().and_then(tls))
 }
 
 #[cfg(test)]

@@ -165,7 +165,8 @@ impl Remote {
             Some(Credentials { user, password }) => request.basic_auth(user, Some(password)),
             None => request,
         };
-        self.wait(request.send()).map_err(|error| self.unreachable(error))
+        // Within the runtime, as its timers are to be this one's.
+        self.wait(async { request.send().await }).map_err(|error| self.unreachable(error))
     }
 
     fn wait<F: Future>(&self, work: F) -> F::Output {

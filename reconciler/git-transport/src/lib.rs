@@ -16,7 +16,7 @@ use std::sync::{Arc, Once, RwLock};
 use std::time::Duration;
 
 use git2::Error;
-use git2::transport::{Service, Transport};
+use git2::transport::{Service, SmartSubtransport, SmartSubtransportStream, Transport};
 
 use fault::fault;
 
@@ -63,9 +63,7 @@ pub fn register(options: Options) {
         for scheme in ["ssh", "git+ssh", "ssh+git"] {
             add(scheme, |remote| Transport::smart(remote, false, ssh::Ssh::new(options_now())));
         }
-        add("git", |_| {
-            Err(fault("`git://` neither encrypts nor proves who answers; use `https://` or `ssh://`"))
-        });
+        add("git", |remote| Transport::smart(remote, false, Unprotected));
     });
 }
 
@@ -113,6 +111,19 @@ const SCHEMES: [&str; 7] = ["file", "https", "http", "ssh", "git+ssh", "ssh+git"
 
 const PATH: &percent_encoding::AsciiSet =
     &percent_encoding::NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
+
+/// `git://`, which libgit2 would speak itself.
+struct Unprotected;
+
+impl SmartSubtransport for Unprotected {
+    fn action(&self, _url: &str, _service: Service) -> Result<Box<dyn SmartSubtransportStream>, Error> {
+        Err(fault("`git://` neither encrypts nor proves who answers; use `https://` or `ssh://`"))
+    }
+
+    fn close(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
 
 fn refuse_push(service: Service) -> Result<(), Error> {
     match service {

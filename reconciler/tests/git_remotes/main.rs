@@ -1,0 +1,12 @@
+//! The reconciler as a process, fetching from remotes that really are: `git http-backend` behind TLS, and a stand-in for
+//! `ssh` that runs the remote's command here.
+
+#![expect(clippy::unwrap_used, reason = "all of it is tests")]
+
+mod https;
+mod local;
+mod process;
+mod repository;
+mod server;
+mod silence;
+mod ssh;

@@ -58,7 +58,8 @@ Exit status:
 const LOOK: Duration = Duration::from_secs(2);
 /// After this long without a word, what the stage waits on is said.
 const QUIET: Duration = Duration::from_secs(5);
-/// A control plane that has just started knows no stages until it has read its source; a stage missing for longer is gone.
+/// A control plane that has just started knows no stages until it has read its source. A stage that is missing for
+/// longer is gone.
 const MISSING: Duration = Duration::from_secs(20);
 
 pub(super) async fn run(status: &Status, client: &Client, output: &mut Output) -> Result<Exit, Error> {

@@ -7,7 +7,7 @@ use denv_schema::tree::{Files, is_manifest};
 use git2::{Direction, FetchOptions, ObjectType, Oid, Repository, TreeWalkMode, TreeWalkResult};
 use jiff::Timestamp;
 
-use super::{SourceConfig, shown};
+use super::{SourceConfig, packs, shown};
 
 pub(super) struct Mirror(Repository);
 
@@ -45,7 +45,10 @@ impl Mirror {
         let opened = if path.join("HEAD").exists() {
             Repository::open_bare(path)
         } else {
-            Repository::init_bare(path)
+            Repository::init_bare(path).and_then(|made| {
+                made.config()?.set_bool("core.fsyncObjectFiles", true)?;
+                Ok(made)
+            })
         };
         opened.map(Mirror).map_err(|source| MirrorError::Open { path: path.clone(), source: source.into() })
     }
@@ -66,13 +69,26 @@ impl Mirror {
         let head = listed.iter().find(|head| head.name() == wanted).map(git2::RemoteHead::oid);
         let head = head.ok_or_else(|| MirrorError::NoBranch { branch: branch.clone(), url: shown(url) })?;
         let here = format!("refs/denv/heads/{branch}");
-        if self.0.refname_to_id(&here).ok() != Some(head) || self.0.find_commit(head).is_err() {
+        let known = self.0.refname_to_id(&here).ok();
+        let known_is_here = known.is_some_and(|known| self.0.find_commit(known).is_ok());
+        if known.is_some() && !known_is_here {
+            // Lost with the power, it may be; offered to the remote, it would fail every fetch.
+            self.0.find_reference(&here).and_then(|mut lost| lost.delete()).map_err(failed)?;
+        }
+        if known != Some(head) || !known_is_here {
             let mut options = FetchOptions::new();
             options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
             // On the same connection.
             remote.fetch(&[&format!("+{wanted}:{here}")], Some(&mut options), None).map_err(failed)?;
         }
         Ok(head.to_string())
+    }
+
+    /// Keeps the mirror small, in a look that found nothing new; the last thing to do with it.
+    pub(super) fn tidy(self) {
+        if let Err(error) = packs::merge(&self.0) {
+            tracing::warn!("{}", crate::chain(&error));
+        }
     }
 
     pub(super) fn revision(&self, commit: &str) -> Result<RevisionView, MirrorError> {

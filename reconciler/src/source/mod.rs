@@ -5,6 +5,7 @@
 
 mod judge;
 mod mirror;
+mod packs;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -116,6 +117,7 @@ impl Source {
             let mirror = Mirror::open(&config)?;
             let head = mirror.fetch(&config)?;
             if known.contains(&head) {
+                mirror.tidy();
                 return Ok(None);
             }
             judge(&mirror, &config, &head, accepted.as_deref(), &deployed).map(Some)

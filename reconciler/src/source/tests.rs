@@ -142,6 +142,46 @@ async fn after_a_restart_the_accepted_revision_is_in_force_without_the_remote() 
     assert!(again.catalog.borrow().is_some());
 }
 
+#[tokio::test]
+async fn many_fetches_leave_few_packs() {
+    let dir = tempfile::tempdir().unwrap();
+    commit(dir.path(), &QUICKSTART, "begin", None);
+    let bench = Bench::start(dir).await;
+    let mut last = None;
+    for number in 0..=packs::MOST_PACKS {
+        last = Some(commit(bench.dir.path(), &QUICKSTART, &format!("go on {number}"), None));
+        bench.look().await;
+    }
+    let packs = || {
+        let folder = std::fs::read_dir(bench.dir.path().join("mirror/objects/pack")).unwrap();
+        folder
+            .filter(|entry| entry.as_ref().unwrap().path().extension().is_some_and(|end| end == "pack"))
+            .count()
+    };
+    assert!(packs() > packs::MOST_PACKS);
+    let view = bench.look().await;
+    assert_eq!((view.problem, view.accepted.unwrap().commit), (None, last.unwrap().to_string()));
+    assert_eq!(packs(), 1);
+    let next = commit(bench.dir.path(), &QUICKSTART, "and on", None);
+    assert_eq!(bench.look().await.accepted.unwrap().commit, next.to_string());
+}
+
+#[tokio::test]
+async fn a_mirror_that_lost_its_objects_is_filled_again() {
+    let dir = tempfile::tempdir().unwrap();
+    commit(dir.path(), &QUICKSTART, "begin", None);
+    let bench = Bench::start(dir).await;
+    bench.look().await;
+    let Bench { dir, refresh, .. } = bench;
+    drop(refresh);
+    std::fs::remove_dir_all(dir.path().join("mirror/objects/pack")).unwrap();
+    std::fs::create_dir(dir.path().join("mirror/objects/pack")).unwrap();
+    let again = Bench::start(dir).await;
+    let view = again.look().await;
+    assert_eq!((view.problem, view.state), (None, SourceState::Ready));
+    assert!(again.catalog.borrow().is_some());
+}
+
 #[test]
 fn urls_are_shown_without_passwords() {
     assert_eq!(shown("https://bot:hunter2@example.com/a.git"), "https://example.com/a.git");

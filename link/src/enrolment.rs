@@ -43,7 +43,7 @@ pub enum EnrolError {
     #[error("cannot use the certificate that the control plane sent")]
     Answer(#[source] rustls_pki_types::pem::Error),
     #[error(
-        "the certificate in `{dir}` ended at {ended}; join again with a new token (`denv host token NAME`)"
+        "the certificate in `{dir}` ended at {ended}; join again with a new token (`denv host token NAME`, `denv gateway token NAME`)"
     )]
     Expired { dir: PathBuf, ended: Timestamp },
 }

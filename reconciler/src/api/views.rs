@@ -22,6 +22,9 @@ pub(super) fn stage(state: &State, id: &StageId) -> Option<StageView> {
         Subject::Stage(stage) => stage == id,
         Subject::Unit(unit) => state.records.units.get(unit).is_some_and(|unit| unit.stage == *id),
     };
+    // What keeps denv itself from acting is what everything waits on.
+    let problem =
+        state.problem.iter().map(|on| WaitingView { subject: "control plane".to_owned(), on: on.clone() });
     let waiting = state.plan.waiting.iter().filter(|(subject, _)| of_stage(subject));
     Some(StageView {
         stage: id.clone(),
@@ -35,8 +38,10 @@ pub(super) fn stage(state: &State, id: &StageId) -> Option<StageView> {
         ready: u32::try_from(units.iter().filter(|unit| unit.status == "ready").count()).unwrap_or(u32::MAX),
         wanted: spec.fleets.iter().map(|fleet| fleet.units.min).sum(),
         deployment: record.and_then(|record| record.deployment.as_ref()).map(|it| deployment(id, it)),
-        waiting: waiting
-            .map(|(subject, on)| WaitingView { subject: subject.to_string(), on: on.to_string() })
+        waiting: problem
+            .chain(
+                waiting.map(|(subject, on)| WaitingView { subject: subject.to_string(), on: on.to_string() }),
+            )
             .collect(),
         units,
     })

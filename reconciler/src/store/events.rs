@@ -1,6 +1,6 @@
 use denv_schema::api::{EventView, Level};
 use jiff::Timestamp;
-use sqlx::{Row as _, Sqlite, Transaction};
+use sqlx::{Row as _, SqliteConnection};
 
 use super::{Store, StoreError};
 
@@ -28,10 +28,9 @@ const KEPT: i64 = 100_000;
 
 impl Store {
     pub async fn note(&self, event: &Event) -> Result<(), StoreError> {
-        let mut tx = self.write.begin_with("BEGIN IMMEDIATE").await?;
-        insert_event(&mut tx, &self.tenant, event).await?;
-        tx.commit().await?;
-        Ok(())
+        let mut tx = self.begin().await?;
+        let done = insert_event(&mut tx.0, &self.tenant, event).await;
+        tx.finish(done).await
     }
 
     /// Events, the oldest first.
@@ -61,10 +60,10 @@ impl Store {
 }
 
 pub(super) async fn insert_event(
-    tx: &mut Transaction<'_, Sqlite>,
+    tx: &mut SqliteConnection,
     tenant: &str,
     event: &Event,
-) -> Result<(), sqlx::Error> {
+) -> Result<(), StoreError> {
     let level = match event.level {
         Level::Normal => "normal",
         Level::Warning => "warning",
@@ -76,11 +75,11 @@ pub(super) async fn insert_event(
             .bind(&event.subject)
             .bind(level)
             .bind(&event.message)
-            .execute(&mut **tx)
+            .execute(&mut *tx)
             .await?;
     let id = inserted.last_insert_rowid();
     if id % 1_000 == 0 {
-        sqlx::query("DELETE FROM events WHERE id <= ?").bind(id - KEPT).execute(&mut **tx).await?;
+        sqlx::query("DELETE FROM events WHERE id <= ?").bind(id - KEPT).execute(&mut *tx).await?;
     }
     Ok(())
 }

@@ -16,8 +16,9 @@ use std::time::Duration;
 use denv_schema::Name;
 use denv_schema::wire::Term;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{Row as _, SqlitePool};
+use sqlx::{Row as _, Sqlite, SqlitePool};
 
 pub use events::{Event, EventQuery};
 pub use link::TokenGrant;
@@ -77,6 +78,32 @@ impl Store {
         .fetch_one(&self.write)
         .await?;
         Ok(from_i64(row.try_get(0)?))
+    }
+}
+
+/// A transaction on the one writing connection.
+struct Tx(PoolConnection<Sqlite>);
+
+impl Store {
+    /// Begins one. sqlx's own transactions lose count when SQLite ends one by itself, as it does on a full disk, and
+    /// refuse every later one; so whatever the last left behind is ended here first.
+    async fn begin(&self) -> Result<Tx, StoreError> {
+        let mut connection = self.write.acquire().await?;
+        // With none open this is an error, and as good.
+        let _ = sqlx::query("ROLLBACK").execute(&mut *connection).await;
+        sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
+        Ok(Tx(connection))
+    }
+}
+
+impl Tx {
+    /// Commits what went well, and undoes what did not.
+    async fn finish<T>(mut self, done: Result<T, StoreError>) -> Result<T, StoreError> {
+        let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
+        let ended = sqlx::query(end).execute(&mut *self.0).await;
+        let value = done?;
+        ended?;
+        Ok(value)
     }
 }
 

@@ -4,7 +4,7 @@ use denv_planner::{Deployment, Records, StageRecord, UnitRecord};
 use denv_schema::wire::{Command, CommandId, CommandOutcome, CommandResult, Term};
 use denv_schema::{Digest, Name, StageId, UnitId};
 use jiff::Timestamp;
-use sqlx::{Row as _, Sqlite, Transaction};
+use sqlx::{Row as _, SqliteConnection};
 
 use super::events::insert_event;
 use super::{Event, Store, StoreError, from_i64, to_i64};
@@ -68,8 +68,18 @@ impl Store {
 
     /// Writes a decision, unless another leads.
     pub async fn commit(&self, term: Term, commit: &Commit) -> Result<(), StoreError> {
-        let mut tx = self.write.begin_with("BEGIN IMMEDIATE").await?;
-        self.fence(&mut tx, term).await?;
+        let mut tx = self.begin().await?;
+        let done = self.write_commit(&mut tx.0, term, commit).await;
+        tx.finish(done).await
+    }
+
+    async fn write_commit(
+        &self,
+        tx: &mut SqliteConnection,
+        term: Term,
+        commit: &Commit,
+    ) -> Result<(), StoreError> {
+        self.fence(tx, term).await?;
         for (id, record) in &commit.stages {
             sqlx::query(
                 "INSERT INTO stages (tenant, stage, record) VALUES (?, ?, ?)
@@ -94,10 +104,10 @@ impl Store {
             .await?;
         }
         for (id, record) in &commit.units {
-            self.write_unit(&mut tx, id, record.as_ref()).await?;
+            self.write_unit(tx, id, record.as_ref()).await?;
         }
         for (host, unit, command) in &commit.commands {
-            self.queue(&mut tx, host, unit, command).await?;
+            self.queue(tx, host, unit, command).await?;
         }
         for (release, digest) in &commit.deployed {
             sqlx::query("INSERT OR IGNORE INTO deployed_releases (tenant, release, digest) VALUES (?, ?, ?)")
@@ -108,22 +118,21 @@ impl Store {
                 .await?;
         }
         for event in &commit.events {
-            insert_event(&mut tx, &self.tenant, event).await?;
+            insert_event(tx, &self.tenant, event).await?;
         }
-        tx.commit().await?;
         Ok(())
     }
 
-    async fn fence(&self, tx: &mut Transaction<'_, Sqlite>, ours: Term) -> Result<(), StoreError> {
+    async fn fence(&self, tx: &mut SqliteConnection, ours: Term) -> Result<(), StoreError> {
         let row =
-            sqlx::query("SELECT term FROM leader WHERE tenant = ?").bind(&self.tenant).fetch_one(&mut **tx);
+            sqlx::query("SELECT term FROM leader WHERE tenant = ?").bind(&self.tenant).fetch_one(&mut *tx);
         let theirs = from_i64(row.await?.try_get(0)?);
         if theirs == ours { Ok(()) } else { Err(StoreError::Deposed { ours, theirs }) }
     }
 
     async fn write_unit(
         &self,
-        tx: &mut Transaction<'_, Sqlite>,
+        tx: &mut SqliteConnection,
         id: &UnitId,
         record: Option<&UnitRecord>,
     ) -> Result<(), StoreError> {
@@ -136,7 +145,7 @@ impl Store {
                 .bind(&self.tenant)
                 .bind(id.as_str())
                 .bind(serde_json::to_string(record)?)
-                .execute(&mut **tx)
+                .execute(&mut *tx)
                 .await?;
             }
             None => {
@@ -144,7 +153,7 @@ impl Store {
                     "DELETE FROM units WHERE tenant = ? AND unit = ?",
                     "DELETE FROM commands WHERE tenant = ? AND unit = ?",
                 ] {
-                    sqlx::query(sql).bind(&self.tenant).bind(id.as_str()).execute(&mut **tx).await?;
+                    sqlx::query(sql).bind(&self.tenant).bind(id.as_str()).execute(&mut *tx).await?;
                 }
             }
         }
@@ -153,7 +162,7 @@ impl Store {
 
     async fn queue(
         &self,
-        tx: &mut Transaction<'_, Sqlite>,
+        tx: &mut SqliteConnection,
         host: &Name,
         unit: &UnitId,
         command: &Command,
@@ -161,7 +170,7 @@ impl Store {
         sqlx::query("DELETE FROM commands WHERE tenant = ? AND unit = ? AND answer IS NULL")
             .bind(&self.tenant)
             .bind(unit.as_str())
-            .execute(&mut **tx)
+            .execute(&mut *tx)
             .await?;
         sqlx::query(
             "INSERT INTO commands (tenant, id, host, unit, body, queued) VALUES (?, ?, ?, ?, ?, ?)
@@ -173,7 +182,7 @@ impl Store {
         .bind(unit.as_str())
         .bind(serde_json::to_string(command)?)
         .bind(Timestamp::now().as_millisecond())
-        .execute(&mut **tx)
+        .execute(&mut *tx)
         .await?;
         Ok(())
     }

@@ -1,7 +1,7 @@
 use denv_schema::Diagnostics;
 use denv_schema::api::RevisionView;
 use serde::{Deserialize, Serialize};
-use sqlx::Row as _;
+use sqlx::{Row as _, SqliteConnection};
 
 use super::{Store, StoreError};
 
@@ -42,7 +42,18 @@ impl Store {
 
     /// Keeps a judged revision. Accepting one forgets the refused one before it.
     pub async fn judge(&self, source: &str, verdict: Verdict, revision: &Revision) -> Result<(), StoreError> {
-        let mut tx = self.write.begin_with("BEGIN IMMEDIATE").await?;
+        let mut tx = self.begin().await?;
+        let done = self.write_revision(&mut tx.0, source, verdict, revision).await;
+        tx.finish(done).await
+    }
+
+    async fn write_revision(
+        &self,
+        tx: &mut SqliteConnection,
+        source: &str,
+        verdict: Verdict,
+        revision: &Revision,
+    ) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM revisions WHERE tenant = ? AND source = ? AND verdict = 'refused'")
             .bind(&self.tenant)
             .bind(source)
@@ -58,7 +69,6 @@ impl Store {
         .bind(serde_json::to_string(revision)?)
         .execute(&mut *tx)
         .await?;
-        tx.commit().await?;
         Ok(())
     }
 }

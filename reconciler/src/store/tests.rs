@@ -82,3 +82,31 @@ async fn only_the_host_that_was_asked_can_answer() {
     store.answer(&asked, &result).await.unwrap();
     assert!(store.queued(&asked).await.unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn a_full_disk_is_said_so_and_nothing_is_half_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await;
+    let term = store.lead().await.unwrap();
+    // As large as it is now, and no larger: to SQLite that is a full disk.
+    sqlx::query("PRAGMA max_page_count = 1").execute(&store.write).await.unwrap();
+    let stage: StageId = "chat/prod".parse().unwrap();
+    let event = |message: String| Event {
+        at: Timestamp::UNIX_EPOCH,
+        subject: "stage chat/prod".to_owned(),
+        level: denv_schema::api::Level::Normal,
+        message,
+    };
+    let commit = Commit {
+        stages: [(stage, StageRecord::default())].into(),
+        events: vec![event("x".repeat(1 << 20))],
+        ..Commit::default()
+    };
+    let error = store.commit(term, &commit).await.unwrap_err();
+    assert!(crate::chain(&error).contains("database or disk is full"), "{}", crate::chain(&error));
+    assert_eq!(store.records().await.unwrap(), Records::default());
+    // There is room again, and the same decision goes through.
+    sqlx::query("PRAGMA max_page_count = 1000000").execute(&store.write).await.unwrap();
+    store.commit(term, &commit).await.unwrap();
+    assert_eq!(store.records().await.unwrap().stages.len(), 1);
+}

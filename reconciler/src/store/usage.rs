@@ -1,14 +1,19 @@
 use denv_schema::api::UsageView;
 use denv_schema::wire::{TokenCounts, UsageBatch};
 use jiff::Timestamp;
-use sqlx::Row as _;
+use sqlx::{Row as _, SqliteConnection};
 
 use super::{Store, StoreError, from_i64, to_i64};
 
 impl Store {
     /// Takes a gateway's records in. Those that are here already are passed over, so a batch may come again.
     pub async fn collect_usage(&self, batch: &UsageBatch) -> Result<(), StoreError> {
-        let mut tx = self.write.begin_with("BEGIN IMMEDIATE").await?;
+        let mut tx = self.begin().await?;
+        let done = self.write_usage(&mut tx.0, batch).await;
+        tx.finish(done).await
+    }
+
+    async fn write_usage(&self, tx: &mut SqliteConnection, batch: &UsageBatch) -> Result<(), StoreError> {
         for (number, record) in (batch.first..).zip(&batch.records) {
             sqlx::query(
                 "INSERT OR IGNORE INTO usage
@@ -29,7 +34,6 @@ impl Store {
             .execute(&mut *tx)
             .await?;
         }
-        tx.commit().await?;
         Ok(())
     }
 

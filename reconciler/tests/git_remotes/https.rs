@@ -1,5 +1,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use denv_schema::api::SourceState;
 
@@ -79,15 +80,18 @@ async fn it_is_fetched_and_followed_on_one_connection_a_look() {
 
     // Nothing new costs one listing, and leaves nothing behind.
     let (packs_before, held) = (packs(&reconciler.mirror()), reconciler.held());
+    let begun = Instant::now();
     for _ in 0..20 {
         assert_eq!(reconciler.accepted().await, second);
     }
+    println!("a look that finds nothing new takes {:?}", begun.elapsed() / 20);
     let seen = bench.server.seen();
     assert_eq!(seen.len(), 20);
     assert!(seen.iter().all(|seen| seen.method == "GET" && seen.authorization.is_none()), "{seen:?}");
     assert_eq!(packs(&reconciler.mirror()), packs_before);
     let (files, threads) = reconciler.held();
     assert!(files <= held.0 + 2 && threads <= held.1 + 2, "from {held:?} to {:?}", (files, threads));
+    std::process::Command::new("sh").arg("-c").arg("grep -h VmRSS /proc/$(pgrep -n denv-reconciler)/status").status().unwrap();
 }
 
 #[tokio::test]
@@ -102,7 +106,7 @@ async fn two_thousand_files_in_several_packs() {
     }
     assert!(bench.repository.packs() >= 4);
     let reconciler = bench.reconciler().await;
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     reconciler.accepted().await;
     println!("fetched and judged in {:?} or less", begun.elapsed());
     // More commits than a round of negotiation offers are ones that the remote no longer has.

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use git2::Error;
@@ -73,6 +73,9 @@ struct Remote {
     credentials: Option<Credentials>,
     /// Whether there is a file that gives credentials, for the advice in errors.
     has_file: bool,
+    /// When it has to be over.
+    until: Instant,
+    longest: Duration,
     /// Drives the requests; libgit2 waits for each one. `None` once dropped.
     runtime: Option<Runtime>,
 }
@@ -117,7 +120,15 @@ impl Remote {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| fault(format!("cannot start to fetch: {error}")))?;
         let has_file = options.credentials.is_some();
-        Ok(Remote { client: client(options, loopback)?, url, credentials, has_file, runtime: Some(runtime) })
+        Ok(Remote {
+            client: client(options, loopback)?,
+            url,
+            credentials,
+            has_file,
+            until: Instant::now() + options.longest,
+            longest: options.longest,
+            runtime: Some(runtime),
+        })
     }
 
     /// Asks what references there are, and learns where the repository has moved to on its host.
@@ -166,11 +177,18 @@ impl Remote {
             None => request,
         };
         // Within the runtime, as its timers are to be this one's.
-        self.wait(async { request.send().await }).map_err(|error| self.unreachable(error))
+        let sent = self.wait(async { request.send().await })?;
+        sent.map_err(|error| self.unreachable(error))
     }
 
-    fn wait<F: Future>(&self, work: F) -> F::Output {
-        self.runtime.as_ref().expect("it is taken only by drop").block_on(work)
+    fn wait<F: Future>(&self, work: F) -> Result<F::Output, String> {
+        let until = self.until.into();
+        let waited = async { tokio::time::timeout_at(until, work).await };
+        let runtime = self.runtime.as_ref().expect("it is taken only by drop");
+        runtime.block_on(waited).map_err(|_| {
+            let host = self.url.host_str().unwrap_or_default();
+            format!("`{host}` was not done within {} s", self.longest.as_secs())
+        })
     }
 
     fn check(&self, response: &Response, expected: &str) -> Result<(), String> {
@@ -323,7 +341,7 @@ impl Exchange {
             Some(response) => response,
             None => self.ask()?,
         };
-        let chunk = self.remote.wait(response.chunk()).map_err(|error| {
+        let chunk = self.remote.wait(response.chunk())?.map_err(|error| {
             let host = self.remote.url.host_str().unwrap_or_default();
             if error.is_timeout() {
                 return format!("`{host}` fell silent in the middle of its answer");

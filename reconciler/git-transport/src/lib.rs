@@ -33,6 +33,8 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// How long a remote that is connected may say nothing.
     pub silence: Duration,
+    /// How long a fetch may take in all: some hosts that hang still send signs of life.
+    pub longest: Duration,
 }
 
 impl Default for Options {
@@ -43,6 +45,7 @@ impl Default for Options {
             ssh_command: None,
             connect_timeout: Duration::from_secs(10),
             silence: Duration::from_secs(30),
+            longest: Duration::from_mins(15),
         }
     }
 }

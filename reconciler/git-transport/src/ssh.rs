@@ -60,6 +60,9 @@ struct Session {
     stdout: ChildStdout,
     said: LastWords,
     silence: Duration,
+    /// When it has to be over.
+    until: Instant,
+    longest: Duration,
     anything_read: bool,
     /// Told again whatever is asked: libgit2 writes a farewell after an error, and keeps the error that came last.
     failed: Option<String>,
@@ -82,15 +85,25 @@ impl Session {
             stdout,
             said,
             silence: options.silence,
+            until: Instant::now() + options.longest,
+            longest: options.longest,
             anything_read: false,
             failed: None,
         })
     }
 
     fn read_some(&mut self, buffer: &mut [u8]) -> Result<usize, String> {
-        if !readable(&self.stdout, self.silence).map_err(|error| format!("cannot read from ssh: {error}"))? {
-            let seconds = self.silence.as_secs();
-            return Err(format!("`{}` said nothing for {seconds} s over ssh", self.destination));
+        let left = self.until.saturating_duration_since(Instant::now());
+        let patience = self.silence.min(left);
+        if left.is_zero()
+            || !readable(&self.stdout, patience).map_err(|error| format!("cannot read from ssh: {error}"))?
+        {
+            let destination = &self.destination;
+            return Err(if patience < self.silence {
+                format!("`{destination}` was not done within {} s over ssh", self.longest.as_secs())
+            } else {
+                format!("`{destination}` said nothing for {} s over ssh", patience.as_secs())
+            });
         }
         let count = self.stdout.read(buffer).map_err(|error| format!("cannot read from ssh: {error}"))?;
         if count > 0 {

@@ -28,6 +28,8 @@ pub(crate) enum Manner {
     BreakOff,
     /// Takes the request, and says nothing.
     Silent,
+    /// Lists references without end.
+    Endless,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,6 +172,17 @@ impl Shared {
                     self.pass_on(&mut stream, request, post)?;
                     if post {
                         return Ok(());
+                    }
+                }
+                Manner::Endless => {
+                    let stream = stream.get_mut();
+                    let kind = "application/x-git-upload-pack-advertisement";
+                    write!(stream, "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n\r\n")?;
+                    loop {
+                        let line = format!("003a{} refs/heads/x\n", "a".repeat(40));
+                        stream.write_all(line.as_bytes())?;
+                        stream.flush()?;
+                        thread::sleep(std::time::Duration::from_millis(50));
                     }
                 }
                 Manner::Silent => loop {

@@ -1,4 +1,4 @@
-//! Remotes that say nothing. In this process, since people can't set how long that may take.
+//! Remotes that say nothing, or never end. In this process, since people can't set how long that may take.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::ssh::script;
 
 fn connect(dir: &Path, url: &str, options: Options) -> String {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    register(Options { silence: Duration::from_secs(1), ..options });
+    register(Options { silence: Duration::from_secs(1), longest: Duration::from_secs(2), ..options });
     let repository = Repository::init_bare(dir.join("mirror")).unwrap();
     let begun = Instant::now();
     let error = repository.remote_anonymous(url).unwrap().connect(Direction::Fetch).unwrap_err();
@@ -22,17 +22,21 @@ fn connect(dir: &Path, url: &str, options: Options) -> String {
 
 // One test: options are the process's.
 #[test]
-fn silence_ends_a_look_and_what_it_started() {
+fn silence_and_endlessness_end_a_look_and_what_it_started() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(dir.path(), dir.path());
     server.behave(Manner::Silent);
     let options = Options { authorities: Some(server.authority.clone()), ..Options::default() };
-    assert_eq!(connect(dir.path(), &server.url("/a"), options), "`127.0.0.1` did not answer in time");
+    let said = connect(dir.path(), &server.url("/a"), options.clone());
+    assert_eq!(said, "`127.0.0.1` did not answer in time");
+    server.behave(Manner::Endless);
+    let said = connect(dir.path(), &server.url("/a"), options);
+    assert_eq!(said, "`127.0.0.1` was not done within 2 s");
 
     let ssh =
         script(dir.path(), "fake-ssh", "echo $$ > \"$RECORD\"\nsleep 600 &\necho $! >> \"$RECORD\"\nwait\n");
-    let options = Options { ssh_command: Some(format!("{}", ssh.display())), ..Options::default() };
-    let said = connect(dir.path(), "ssh://git.example.com/a", options);
+    let options = |ssh: &Path| Options { ssh_command: Some(ssh.display().to_string()), ..Options::default() };
+    let said = connect(dir.path(), "ssh://git.example.com/a", options(&ssh));
     assert_eq!(said, "`git.example.com` said nothing for 1 s over ssh");
     let ended = |id: &str| {
         let state = fs::read_to_string(format!("/proc/{id}/stat"));
@@ -46,4 +50,9 @@ fn silence_ends_a_look_and_what_it_started() {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(started.lines().count(), 2);
+
+    let line = format!("003a{} refs/heads/x", "a".repeat(40));
+    let ssh = script(dir.path(), "endless-ssh", &format!("while sleep 0.05; do echo '{line}'; done\n"));
+    let said = connect(dir.path(), "ssh://git.example.com/a", options(&ssh));
+    assert_eq!(said, "`git.example.com` was not done within 2 s over ssh");
 }

@@ -15,7 +15,7 @@ exec sh -c "$last"
 
 pub(crate) fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
     let path = dir.join(name);
-    // Written under another name and moved, so that nobody holds it open for writing when it is run.
+    // Moved into place: one that may be running is not written over.
     let partial = dir.join("partial");
     fs::write(&partial, format!("#!/bin/sh\nRECORD='{}'\n{text}", dir.join("record").display())).unwrap();
     fs::set_permissions(&partial, fs::Permissions::from_mode(0o755)).unwrap();

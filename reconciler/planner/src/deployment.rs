@@ -303,6 +303,10 @@ impl Stage<'_> {
     fn verifying(&self, pass: &mut Pass<'_>, deployment: &Deployment) {
         if self.advance(pass, deployment, u32::MAX).done {
             let Deployment { to, template, digest, .. } = deployment.clone();
+            for unit in self.units.iter().filter(|unit| unit.record.is_active() && unit.record.release != to)
+            {
+                pass.step(Step::RenameRelease { unit: unit.id.clone(), release: to.clone() });
+            }
             let good = Good { release: to, template, digest };
             pass.step(Step::MarkGood { stage: self.id.clone(), good });
             pass.step(Step::SettleRepairs { stage: self.id.clone() });

@@ -87,6 +87,11 @@ pub enum Step {
         unit: UnitId,
         at: Timestamp,
     },
+    /// The stage's release means just what this unit runs: only the name is another.
+    RenameRelease {
+        unit: UnitId,
+        release: Name,
+    },
     /// `repair_at`: it failed, and its replacement waits until then.
     DrainUnit {
         unit: UnitId,
@@ -154,6 +159,9 @@ impl Records {
                 record.reason = None;
                 record.since = *at;
             }),
+            Step::RenameRelease { unit, release } => {
+                self.on_unit(unit, |record| record.release.clone_from(release));
+            }
             Step::DrainUnit { unit, reason, repair_at, at } => {
                 let Some(record) = self.units.get_mut(unit) else { return };
                 record.phase = UnitPhase::Draining;
@@ -384,6 +392,9 @@ impl fmt::Display for Step {
                 write!(f, "start again as generation {generation}: {reason}")
             }
             Step::MarkReady { .. } => f.write_str("ready"),
+            Step::RenameRelease { release, .. } => {
+                write!(f, "runs just what `{release}` means, so it is not restarted")
+            }
             Step::DrainUnit { reason, .. } => write!(f, "drain: {reason}"),
             Step::StopUnit { .. } => f.write_str("stop"),
             Step::ForgetUnit { .. } => f.write_str("stopped"),
@@ -406,6 +417,7 @@ impl Step {
             Step::StartUnit { unit, .. }
             | Step::RestartUnit { unit, .. }
             | Step::MarkReady { unit, .. }
+            | Step::RenameRelease { unit, .. }
             | Step::DrainUnit { unit, .. }
             | Step::StopUnit { unit, .. }
             | Step::ForgetUnit { unit } => Subject::Unit(unit.clone()),

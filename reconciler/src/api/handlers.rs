@@ -34,13 +34,25 @@ fn list<T>(items: Vec<T>) -> Answer<List<T>> {
 }
 
 impl Api {
-    fn now(&self) -> Arc<State> {
-        Arc::clone(&self.state.borrow())
+    /// The world as last planned. Before a first revision is in force there is none, which is no empty world.
+    fn world(&self) -> Result<Arc<State>, ApiError> {
+        let state = Arc::clone(&self.state.borrow());
+        if state.catalog.is_some() {
+            return Ok(state);
+        }
+        let source = self.source.borrow();
+        let why = match (&source.problem, &source.refused) {
+            (Some(problem), _) => problem.clone(),
+            (None, Some(refused)) => format!("the newest revision was refused: {}", refused.reason),
+            (None, None) => "it is being read".to_owned(),
+        };
+        Err(ApiError::unavailable(format!("no revision of source `{}` is in force yet: {why}", source.name))
+            .hint(format!("see `denv describe source {}`", source.name)))
     }
 }
 
 pub(super) async fn health(Extracted(api): Shared) -> Result<Json<Value>, ApiError> {
-    match &api.now().problem {
+    match &api.state.borrow().problem {
         None => Ok(Json(json!({ "status": "ok" }))),
         Some(problem) => Err(ApiError::unavailable(problem.clone())),
     }
@@ -73,7 +85,7 @@ pub(super) struct OfStage {
 }
 
 pub(super) async fn stages(Extracted(api): Shared) -> Answer<List<StageView>> {
-    let state = api.now();
+    let state = api.world()?;
     let stages = state.catalog.iter().flat_map(|catalog| catalog.stages.keys());
     list(stages.filter_map(|id| views::stage(&state, id)).collect())
 }
@@ -82,7 +94,7 @@ pub(super) async fn stage(
     Extracted(api): Shared,
     Path((environment, stage)): Path<(String, String)>,
 ) -> Answer<StageView> {
-    let state = api.now();
+    let state = api.world()?;
     find_stage(&state, &environment, &stage).map(Json)
 }
 
@@ -107,7 +119,7 @@ pub(super) async fn rollout(
     request: Result<Json<RolloutRequest>, JsonRejection>,
 ) -> Answer<StageView> {
     let Json(request) = request?;
-    let id = find_stage(&api.now(), &environment, &stage)?.stage;
+    let id = find_stage(&*api.world()?, &environment, &stage)?.stage;
     let (sender, answer) = oneshot::channel();
     let ask = Ask { stage: id, action: request.action, who: "admin".to_owned(), answer: sender };
     let mut changes = api.state.clone();
@@ -121,7 +133,7 @@ pub(super) async fn rollout(
     }
     // What was asked shows in the next state; the asker is shown that one.
     let _ = tokio::time::timeout(std::time::Duration::from_secs(2), changes.changed()).await;
-    find_stage(&api.now(), &environment, &stage).map(Json)
+    find_stage(&*api.world()?, &environment, &stage).map(Json)
 }
 
 pub(super) async fn deployments(
@@ -139,15 +151,15 @@ pub(super) async fn units(
     query: Result<Query<OfStage>, QueryRejection>,
 ) -> Answer<List<UnitView>> {
     let Query(query) = query?;
-    list(views::units(&api.now(), query.stage.as_ref()))
+    list(views::units(&*api.world()?, query.stage.as_ref()))
 }
 
 pub(super) async fn hosts(Extracted(api): Shared) -> Answer<List<HostView>> {
-    list(views::hosts(&api.now()))
+    list(views::hosts(&*api.world()?))
 }
 
 pub(super) async fn gateways(Extracted(api): Shared) -> Answer<List<GatewayView>> {
-    list(views::gateways(&api.now()))
+    list(views::gateways(&*api.world()?))
 }
 
 pub(super) async fn manifests(
@@ -169,7 +181,7 @@ pub(super) async fn manifests(
             ApiError::not_found(format!("there is no kind `{kind}`")).hint(format!("there are {known}"))
         );
     };
-    let state = api.now();
+    let state = api.world()?;
     list(state.catalog.as_ref().map_or_else(Vec::new, |catalog| views::manifests(catalog, kind)))
 }
 
@@ -188,7 +200,17 @@ pub(super) async fn events(
 ) -> Answer<List<EventView>> {
     let Query(query) = query?;
     let limit = query.limit.unwrap_or(50).min(MOST_ROWS);
-    list(api.store.events(&EventQuery { after: query.after, subject: query.subject, limit }).await?)
+    list(
+        api.store
+            .events(&EventQuery {
+                after: query.after,
+                subject: query.subject,
+                limit,
+                // Without a place to go on from, the newest are meant.
+                first: query.after > 0,
+            })
+            .await?,
+    )
 }
 
 #[derive(Deserialize)]
@@ -217,7 +239,7 @@ pub(super) async fn grant_token(
         JoinRole::Gateway => Role::Gateway,
     };
     if role == Role::Host {
-        known_host(&api.now(), &request.name)?;
+        known_host(&*api.world()?, &request.name)?;
     }
     let secret = {
         let mut bytes = [0u8; 32];

@@ -63,7 +63,7 @@ impl Cursor {
                 self.after = event.id;
                 return Some(event);
             }
-            let query = EventQuery { after: self.after, subject: None, limit: AT_ONCE };
+            let query = EventQuery { after: self.after, subject: None, limit: AT_ONCE, first: true };
             // A store that fails for a moment ends no stream.
             self.ready = self.api.store.events(&query).await.unwrap_or_default().into();
             if self.ready.is_empty() {

@@ -19,8 +19,10 @@ pub struct EventQuery {
     pub after: i64,
     /// Only those whose subject ends with this.
     pub subject: Option<String>,
-    /// At most so many, the newest.
+    /// At most so many.
     pub limit: u32,
+    /// Which of them, where there are more: those that come first after `after`, or the newest.
+    pub first: bool,
 }
 
 /// Events kept; older ones are dropped.
@@ -39,10 +41,11 @@ impl Store {
             "SELECT id, at, subject, level, message FROM (
                  SELECT * FROM events WHERE tenant = ?1 AND id > ?2
                  AND (?3 IS NULL OR subject = ?3 OR subject LIKE '% ' || ?3 OR subject LIKE '% ' || replace(?3, '/', '.') || '.%')
-                 ORDER BY id DESC LIMIT ?4
+                 ORDER BY CASE WHEN ?5 THEN id ELSE -id END LIMIT ?4
              ) ORDER BY id",
         );
         let rows = rows.bind(&self.tenant).bind(query.after).bind(&query.subject).bind(query.limit);
+        let rows = rows.bind(query.first);
         let view = |row: &sqlx::sqlite::SqliteRow| {
             Ok(EventView {
                 id: row.try_get(0)?,

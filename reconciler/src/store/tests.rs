@@ -110,3 +110,26 @@ async fn a_full_disk_is_said_so_and_nothing_is_half_written() {
     store.commit(term, &commit).await.unwrap();
     assert_eq!(store.records().await.unwrap().stages.len(), 1);
 }
+
+#[tokio::test]
+async fn events_are_read_on_from_a_place_or_back_from_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await;
+    for number in 0..5 {
+        let (subject, message) = (format!("unit chat.prod.{}", number % 2), format!("{number}"));
+        let level = denv_schema::api::Level::Normal;
+        store.note(&Event { at: Timestamp::UNIX_EPOCH, subject, level, message }).await.unwrap();
+    }
+    let said = |after, first, subject: Option<&str>| {
+        let query = EventQuery { after, subject: subject.map(str::to_owned), limit: 2, first };
+        let store = store.clone();
+        async move {
+            let events = store.events(&query).await.unwrap();
+            events.into_iter().map(|event| event.message).collect::<String>()
+        }
+    };
+    assert_eq!(said(0, false, None).await, "34");
+    assert_eq!(said(1, true, None).await, "12");
+    assert_eq!(said(0, false, Some("chat.prod.1")).await, "13");
+    assert_eq!(said(0, false, Some("chat/prod")).await, "34", "a stage's events are also those of its units");
+}

@@ -131,3 +131,14 @@ fn a_lost_host_is_replaced_and_exactly_one_unit_stays_when_it_returns() {
     assert_eq!(simulation.units().len(), 2, "{}", simulation.transcript());
     assert_eq!(simulation.ready(), 2);
 }
+
+#[test]
+fn a_release_that_differs_in_name_alone_restarts_nothing() {
+    let mut simulation = Simulation::new(2, 2, false, 6);
+    simulation.run(200);
+    let before = simulation.units();
+    simulation.apply(Event::Release(4));
+    simulation.run(200);
+    assert_eq!(simulation.running(), [("good-0-again", 2)]);
+    assert_eq!(simulation.units(), before);
+}

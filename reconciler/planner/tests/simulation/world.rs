@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// The stage wants release number N; 2 and 3 can't start.
+    /// The stage wants release number N; 2 and 3 can't start, 4 means what 0 means.
     Release(u8),
     HostVanishes(usize),
     HostReturns(usize),
@@ -64,7 +64,11 @@ fn stage() -> StageId {
 }
 
 fn release(number: u8) -> String {
-    format!("{}-{number}", if number >= 2 { "bad" } else { "good" })
+    match number {
+        0 | 1 => format!("good-{number}"),
+        4 => "good-0-again".to_owned(),
+        _ => format!("bad-{number}"),
+    }
 }
 
 fn catalog((hosts, slots, replace): (u32, u32, bool), (number, units): (u8, u32)) -> Catalog {
@@ -111,11 +115,12 @@ spec:
     for host in 0..hosts {
         write!(text, "---\napiVersion: denv.dev/v1\nkind: Host\nmetadata: {{name: h{host}}}\nspec: {{fleet: local, cpuSlots: {slots}}}\n").unwrap();
     }
-    for number in 0..4 {
+    for number in 0..5 {
         let name = release(number);
+        let flag = name.trim_end_matches("-again").to_owned();
         write!(
             text,
-            "---\napiVersion: denv.dev/v1\nkind: Release\nmetadata: {{name: {name}}}\nspec:\n  model: {{name: m}}\n  engine: e\n  recipe: r\n  topology: {{mode: aggregated, replica: {{cpuSlots: 1}}}}\n  config: {{flags: [--release, {name}]}}\n"
+            "---\napiVersion: denv.dev/v1\nkind: Release\nmetadata: {{name: {name}}}\nspec:\n  model: {{name: m}}\n  engine: e\n  recipe: r\n  topology: {{mode: aggregated, replica: {{cpuSlots: 1}}}}\n  config: {{flags: [--release, {flag}]}}\n"
         )
         .unwrap();
     }

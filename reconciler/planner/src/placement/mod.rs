@@ -127,3 +127,6 @@ pub(crate) fn place(
         remedy: "add hosts to the fleet, free some, or use `strategy: replace`".to_owned(),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+use denv_schema::Catalog;
+use denv_schema::manifest::Parallelism;
+use denv_schema::tree::Files;
+use denv_schema::wire::{Gpu, HostReport, Inventory};
+use insta::assert_snapshot;
+use jiff::Timestamp;
+
+use super::*;
+use crate::world::{HostObserved, Observed};
+
+/// A fleet of hosts with these many GPUs; a host of 0 was never seen.
+struct Bench {
+    catalog: Catalog,
+    observed: Observed,
+    records: Records,
+    usage: Usage,
+}
+
+fn bench(gpus: &[u32]) -> Bench {
+    let mut text = "
+apiVersion: denv.dev/v1
+kind: Provider
+metadata: {name: p}
+spec: {kind: owned}
+---
+apiVersion: denv.dev/v1
+kind: Fleet
+metadata: {name: f}
+spec: {provider: p, region: r, purchase: owned, accelerator: h200, hosts: {min: 0, max: 99}}
+"
+    .to_owned();
+    let now = Timestamp::from_second(1_800_000_000).unwrap();
+    let mut observed = Observed { since: now, ..Observed::default() };
+    for (i, count) in gpus.iter().enumerate() {
+        text.push_str(&format!(
+            "---\napiVersion: denv.dev/v1\nkind: Host\nmetadata: {{name: h{i}}}\nspec: {{fleet: f}}\n"
+        ));
+        let gpu = |index| Gpu { index, model: "H200".to_owned(), memory_bytes: 0 };
+        let inventory = Inventory { gpus: (0..*count).map(gpu).collect(), ..Inventory::default() };
+        let host = HostObserved {
+            connected: true,
+            last_seen: now,
+            version: String::new(),
+            ingress: String::new(),
+            report: HostReport { inventory, ..HostReport::default() },
+        };
+        if *count > 0 {
+            observed.hosts.insert(format!("h{i}").parse().unwrap(), host);
+        }
+    }
+    let files = Files::from([("all.yaml".to_owned(), text.into_bytes())]);
+    let catalog = Catalog::from_files(&files).unwrap_or_else(|found| panic!("{found}"));
+    Bench { catalog, observed, records: Records::default(), usage: Usage::default() }
+}
+
+impl Bench {
+    /// Places a unit of `gpus` and takes its place.
+    fn place(&mut self, stage: &str, gpus: u32) -> String {
+        let world = World {
+            catalog: &self.catalog,
+            records: &self.records,
+            observed: &self.observed,
+            now: self.observed.since,
+        };
+        let needs = Pool { gpus: Some(gpus), cpu_slots: None, parallelism: Parallelism::default() };
+        let stage = stage.parse().unwrap();
+        match place(&world, &self.usage, &stage, &"f".parse().unwrap(), &needs) {
+            Ok(placement) => {
+                let said = format!("{} {:?}", placement.host, placement.gpus);
+                self.usage.reserve(&stage, placement);
+                said
+            }
+            Err(waiting) => waiting.to_string(),
+        }
+    }
+}
+
+#[test]
+fn a_stage_is_spread_over_hosts_and_no_gpu_is_given_twice() {
+    let mut bench = bench(&[4, 4]);
+    assert_eq!(bench.place("chat/prod", 2), "h0 [0, 1]");
+    assert_eq!(bench.place("chat/prod", 2), "h1 [0, 1]");
+    assert_eq!(bench.place("chat/prod", 2), "h0 [2, 3]");
+    assert_eq!(bench.place("chat/prod", 2), "h1 [2, 3]");
+}
+
+#[test]
+fn the_host_where_least_is_left_over_is_filled_first_so_that_whole_ones_stay_free() {
+    let mut bench = bench(&[8, 4, 8]);
+    assert_eq!(bench.place("chat/test", 4), "h1 [0, 1, 2, 3]");
+    assert_eq!(bench.place("chat/prod", 8), "h0 [0, 1, 2, 3, 4, 5, 6, 7]");
+    assert_eq!(bench.place("chat/prod", 8), "h2 [0, 1, 2, 3, 4, 5, 6, 7]");
+}
+
+#[test]
+fn what_is_missing_is_said_so_that_a_person_can_act() {
+    let mut bench = bench(&[4, 2, 0, 8]);
+    bench.observed.hosts.get_mut("h3").unwrap().connected = false;
+    assert_eq!(bench.place("chat/prod", 3), "h0 [0, 1, 2]");
+    assert_snapshot!(
+        bench.place("chat/prod", 3),
+        @"needs 3 GPUs free on one host of fleet `f`; the most free is 2, on `h1` (1 silent, 1 never joined); add hosts to the fleet, free some, or use `strategy: replace`"
+    );
+}
+
+#[test]
+fn a_cordoned_host_takes_nothing() {
+    let mut bench = bench(&[4, 4]);
+    bench.catalog.hosts.get_mut("h0").unwrap().cordoned = true;
+    assert_eq!(bench.place("chat/prod", 1), "h1 [0]");
+    assert_eq!(bench.place("chat/prod", 1), "h1 [1]");
+}

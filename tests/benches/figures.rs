@@ -40,7 +40,11 @@ async fn main() -> anyhow::Result<()> {
     let mut times = Vec::new();
     for number in 0..PUSHES {
         let (from, to) = if number % 2 == 0 { ("r1", "r2") } else { ("r2", "r1") };
-        cluster.repository.edit("service.yaml", &format!("release: {from}\n"), &format!("release: {to}\n"))?;
+        cluster.repository.edit(
+            "service.yaml",
+            &format!("release: {from}\n"),
+            &format!("release: {to}\n"),
+        )?;
         let pushed = Instant::now();
         cluster.push("Move").await?;
         until("the first command to be taken up", PATIENCE, || async {
@@ -54,13 +58,18 @@ async fn main() -> anyhow::Result<()> {
     }
     times.sort();
     let at = |share: usize| times[(times.len() * share).div_ceil(100).saturating_sub(1)];
-    println!("push, told by a hook, to the first command on a host ({PUSHES} pushes; seen by asking every 50 ms):");
+    println!(
+        "push, told by a hook, to the first command on a host ({PUSHES} pushes; seen by asking every 50 ms):"
+    );
     println!("  p50 {:?}, p99 {:?} (wanted: p99 at most 1 s)", at(50), at(99));
 
     println!("resident memory after {PUSHES} rollouts:");
     let megabytes = |bytes: u64| bytes as f64 / (1 << 20) as f64;
     let reconciler = cluster.reconciler.as_ref().context("the reconciler runs")?;
-    println!("  reconciler with 2 hosts {:.1} MB (wanted: at most 60)", megabytes(reconciler.resident_memory()?));
+    println!(
+        "  reconciler with 2 hosts {:.1} MB (wanted: at most 60)",
+        megabytes(reconciler.resident_memory()?)
+    );
     for (name, host) in &cluster.hosts {
         println!("  denvd of {name} {:.1} MB (wanted: at most 30)", megabytes(host.resident_memory()?));
     }
@@ -78,7 +87,8 @@ async fn main() -> anyhow::Result<()> {
 async fn settled(cluster: &Cluster, release: &str) -> anyhow::Result<()> {
     let what = format!("{release} to settle");
     let settled = cluster.stage_until(STAGE, &what, PATIENCE, |view| {
-        let of_release = view.units.iter().all(|unit| unit.release.as_str() == release && unit.status == "ready");
+        let of_release =
+            view.units.iter().all(|unit| unit.release.as_str() == release && unit.status == "ready");
         of_release && view.units.len() == 2 && view.deployment.as_ref().is_some_and(|it| it.over)
     });
     settled.await.map(drop)

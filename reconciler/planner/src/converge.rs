@@ -208,7 +208,8 @@ fn start(
         return true;
     }
     for _ in 0..lacking {
-        match place(pass.world, &pass.usage, turn.stage, turn.fleet, &release.template.needs) {
+        match place(pass.world, &pass.usage, turn.stage, turn.fleet, release.digest, &release.template.needs)
+        {
             Ok(placement) => {
                 let unit = UnitId::new(turn.stage, pass.next_unit(turn.stage));
                 let spec = release.template.at(&placement.gpus);

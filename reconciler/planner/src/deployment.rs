@@ -247,12 +247,26 @@ impl Stage<'_> {
             });
             let mut usage = Usage::of(&without);
             for _ in mine..fleet.units.min {
-                let placement = place(world, &usage, self.id, &fleet.name, &self.release.template.needs)?;
-                usage.reserve(self.id, placement);
+                let placement = place(
+                    world,
+                    &usage,
+                    self.id,
+                    &fleet.name,
+                    self.release.digest,
+                    &self.release.template.needs,
+                )?;
+                usage.reserve(self.id, self.release.digest, placement);
             }
             // On the way: a surge needs room for one more beside what runs.
             if self.spec.rollout.strategy == Strategy::Surge {
-                place(world, &pass.usage, self.id, &fleet.name, &self.release.template.needs)?;
+                place(
+                    world,
+                    &pass.usage,
+                    self.id,
+                    &fleet.name,
+                    self.release.digest,
+                    &self.release.template.needs,
+                )?;
             }
         }
         Ok(())
@@ -309,7 +323,9 @@ impl Stage<'_> {
             }
             let good = Good { release: to, template, digest };
             pass.step(Step::MarkGood { stage: self.id.clone(), good });
-            pass.step(Step::SettleRepairs { stage: self.id.clone() });
+            if self.record.repairs.failures > 0 {
+                pass.step(Step::SettleRepairs { stage: self.id.clone() });
+            }
             self.move_to(pass, Phase::Succeeded, None);
         }
     }

@@ -373,7 +373,12 @@ impl fmt::Display for Step {
                 None => write!(f, "deployment {number} opened: `{to}`"),
             },
             Step::MoveDeployment { phase, reason, .. } => {
-                write!(f, "deployment is {phase}")?;
+                match phase {
+                    Phase::Succeeded | Phase::Superseded => write!(f, "deployment {phase}")?,
+                    Phase::RolledBack => f.write_str("deployment rolled back")?,
+                    Phase::RollingBack => f.write_str("deployment is rolling back")?,
+                    phase => write!(f, "deployment is {phase}")?,
+                }
                 reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {reason}"))
             }
             Step::PauseDeployment { reason, .. } => write!(f, "deployment is paused: {reason}"),
@@ -396,7 +401,7 @@ impl fmt::Display for Step {
                 write!(f, "runs just what `{release}` means, so it is not restarted")
             }
             Step::DrainUnit { reason, .. } => write!(f, "drain: {reason}"),
-            Step::StopUnit { .. } => f.write_str("stop"),
+            Step::StopUnit { .. } => f.write_str("drained; stop"),
             Step::ForgetUnit { .. } => f.write_str("stopped"),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use denv_schema::manifest::Pool;
-use denv_schema::{Name, StageId};
+use denv_schema::{Digest, Name, StageId};
 
 use crate::plan::WaitingOn;
 use crate::records::{Records, UnitRecord};
@@ -27,8 +27,8 @@ pub(crate) struct Usage {
 struct HostUsage {
     gpus: BTreeSet<u32>,
     cpu_slots: u32,
-    /// How many units each stage has here.
-    stages: BTreeMap<StageId, u32>,
+    /// How many units each stage has here, by the digest of their release's template.
+    stages: BTreeMap<StageId, BTreeMap<Digest, u32>>,
 }
 
 impl Usage {
@@ -42,31 +42,34 @@ impl Usage {
 
     pub(crate) fn take(&mut self, unit: &UnitRecord) {
         let (host, gpus) = (unit.host.clone(), unit.spec.gpus.clone());
-        self.reserve(&unit.stage, Placement { host, gpus, cpu_slots: unit.cpu_slots });
+        self.reserve(&unit.stage, unit.template, Placement { host, gpus, cpu_slots: unit.cpu_slots });
     }
 
-    pub(crate) fn reserve(&mut self, stage: &StageId, placement: Placement) {
+    pub(crate) fn reserve(&mut self, stage: &StageId, template: Digest, placement: Placement) {
         let host = self.hosts.entry(placement.host).or_default();
         host.gpus.extend(placement.gpus);
         host.cpu_slots += placement.cpu_slots;
-        *host.stages.entry(stage.clone()).or_default() += 1;
+        *host.stages.entry(stage.clone()).or_default().entry(template).or_default() += 1;
     }
 }
 
-/// A host of `fleet` for a unit of `stage`: where the stage has fewest units, then where least is left over, then by
-/// name. Or what is missing.
+/// A host of `fleet` for a unit of `stage`: where it has fewest units of that release (those of another are about to
+/// leave), then fewest at all, then where least is left over, then by name. Or what is missing.
 pub(crate) fn place(
     world: &World<'_>,
     usage: &Usage,
     stage: &StageId,
     fleet: &Name,
+    template: Digest,
     needs: &Pool,
 ) -> Result<Placement, WaitingOn> {
     let (wanted, unit) = match (needs.gpus, needs.cpu_slots) {
         (Some(gpus), _) => (gpus, if gpus == 1 { "GPU" } else { "GPUs" }),
         (None, slots) => (slots.unwrap_or(1), if slots == Some(1) { "CPU slot" } else { "CPU slots" }),
     };
-    let mut best: Option<((u32, usize, &Name), Placement)> = None;
+    /// The least is the best.
+    type Rank<'a> = (u32, u32, u32, &'a Name);
+    let mut best: Option<(Rank<'_>, Placement)> = None;
     let mut most: Option<(u32, &Name)> = None;
     let (mut cordoned, mut silent, mut never_seen) = (0u32, 0u32, 0u32);
     let nothing = HostUsage::default();
@@ -102,7 +105,10 @@ pub(crate) fn place(
         if free < wanted {
             continue;
         }
-        let rank = (used.stages.get(stage).copied().unwrap_or(0), (free - wanted) as usize, name);
+        let of_stage = used.stages.get(stage);
+        let same = of_stage.and_then(|counts| counts.get(&template)).copied().unwrap_or(0);
+        let all = of_stage.map_or(0, |counts| counts.values().sum());
+        let rank = (same, all, free - wanted, name);
         if best.as_ref().is_none_or(|(best, _)| rank < *best) {
             let gpus =
                 needs.gpus.map_or_else(Vec::new, |gpus| free_gpus.into_iter().take(gpus as usize).collect());

@@ -56,6 +56,11 @@ spec: {provider: p, region: r, purchase: owned, accelerator: h200, hosts: {min: 
 impl Bench {
     /// Places a unit of `gpus` and takes its place.
     fn place(&mut self, stage: &str, gpus: u32) -> String {
+        self.place_release("r1", stage, gpus)
+    }
+
+    fn place_release(&mut self, release: &str, stage: &str, gpus: u32) -> String {
+        let template = Digest::of_bytes(release.as_bytes());
         let world = World {
             catalog: &self.catalog,
             records: &self.records,
@@ -64,10 +69,10 @@ impl Bench {
         };
         let needs = Pool { gpus: Some(gpus), cpu_slots: None, parallelism: Parallelism::default() };
         let stage = stage.parse().unwrap();
-        match place(&world, &self.usage, &stage, &"f".parse().unwrap(), &needs) {
+        match place(&world, &self.usage, &stage, &"f".parse().unwrap(), template, &needs) {
             Ok(placement) => {
                 let said = format!("{} {:?}", placement.host, placement.gpus);
-                self.usage.reserve(&stage, placement);
+                self.usage.reserve(&stage, template, placement);
                 said
             }
             Err(waiting) => waiting.to_string(),
@@ -109,4 +114,13 @@ fn a_cordoned_host_takes_nothing() {
     bench.catalog.hosts.get_mut("h0").unwrap().cordoned = true;
     assert_eq!(bench.place("chat/prod", 1), "h1 [0]");
     assert_eq!(bench.place("chat/prod", 1), "h1 [1]");
+}
+
+#[test]
+fn a_new_release_is_spread_whatever_the_old_one_leaves_behind() {
+    let mut bench = bench(&[4, 4]);
+    assert_eq!(bench.place_release("old", "chat/prod", 1), "h0 [0]");
+    assert_eq!(bench.place_release("old", "chat/prod", 1), "h1 [0]");
+    assert_eq!(bench.place_release("new", "chat/prod", 1), "h0 [1]");
+    assert_eq!(bench.place_release("new", "chat/prod", 1), "h1 [1]");
 }

@@ -116,7 +116,7 @@ async fn usage(cluster: &Cluster) -> anyhow::Result<()> {
 }
 
 async fn end(cluster: &mut Cluster) -> anyhow::Result<()> {
-    tell::chapter("A commit removes the stage; all is stopped");
+    tell::chapter("A commit asks for no units; all is stopped");
     cluster.repository.edit("service.yaml", "units: {min: 2}", "units: {min: 0}")?;
     cluster.repository.edit("service.yaml", "release: smollm2-r3", "release: smollm2-r2")?;
     cluster.push("Run nothing").await?;

@@ -29,7 +29,8 @@ pub(crate) fn line(text: &str) {
 
 /// What the control plane says happened.
 pub(crate) fn event(subject: &str, message: &str) {
-    line(&format!("  {} {message}", styled("36", subject)));
+    // An engine's own words run over several lines.
+    line(&format!("  {} {}", styled("36", subject), message.replace('\n', "\n            ")));
 }
 
 /// Part of an answer, as it comes.

@@ -61,7 +61,9 @@ impl fmt::Display for Diagnostic {
 pub struct Diagnostics(Vec<Diagnostic>);
 
 impl Diagnostics {
-    pub fn push(&mut self, diagnostic: Diagnostic) {
+    pub fn push(&mut self, mut diagnostic: Diagnostic) {
+        diagnostic.message = shown(diagnostic.message);
+        diagnostic.hint = diagnostic.hint.map(shown);
         self.0.push(diagnostic);
     }
 
@@ -95,21 +97,90 @@ impl fmt::Display for Diagnostics {
 
 impl std::error::Error for Diagnostics {}
 
+/// One line of bearable length, whatever a manifest holds that a finding names.
+fn shown(text: String) -> String {
+    const LONGEST: usize = 600;
+    let mut text = masked(text);
+    if text.chars().any(char::is_control) {
+        text = text.replace(char::is_control, " ");
+    }
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// Findings name what is written: fields, names, placeholders. A key that was pasted in such a place is cut short.
+fn masked(text: String) -> String {
+    /// How keys of denv, and of others that people paste, begin; and how long what begins so must be to be one.
+    const KEYS: [(&str, usize); 5] =
+        [("sk-denv-", 8), ("sk-", 24), ("hf_", 24), ("ghp_", 24), ("github_pat_", 24)];
+    let is_key_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if KEYS.iter().all(|(begin, _)| !text.contains(begin)) {
+        return text;
+    }
+    let (mut shown, mut rest) = (String::with_capacity(text.len()), text.as_str());
+    while !rest.is_empty() {
+        let word = &rest[..rest.find(|c| !is_key_part(c)).unwrap_or(rest.len())];
+        match KEYS.iter().find(|(begin, length)| word.starts_with(begin) && word.len() >= *length) {
+            Some((begin, _)) => {
+                shown.push_str(begin);
+                shown.push('…');
+            }
+            None => shown.push_str(word),
+        }
+        rest = &rest[word.len()..];
+        if let Some(other) = rest.chars().next() {
+            shown.push(other);
+            rest = &rest[other.len_utf8()..];
+        }
+    }
+    shown
+}
+
+/// `1 Host`, `2 Hosts`.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 /// A hint with the candidate that is most like `wrong`, where one is alike enough.
 pub fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    let (candidate, _) = candidates
+    nearest_name(wrong, candidates).map(|candidate| format!("did you mean `{candidate}`?"))
+}
+
+pub(crate) fn nearest_name<'a>(
+    wrong: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let lower = wrong.to_lowercase();
+    let most = |candidate: &str| 1 + candidate.len().max(wrong.len()) / 3;
+    candidates
         .into_iter()
-        .map(|candidate| {
-            (candidate, strsim::damerau_levenshtein(&wrong.to_lowercase(), &candidate.to_lowercase()))
-        })
-        .filter(|(candidate, distance)| *distance <= 1 + candidate.len().max(wrong.len()) / 3)
-        .min_by_key(|(candidate, distance)| (*distance, *candidate))?;
-    Some(format!("did you mean `{candidate}`?"))
+        // Names are at least as far apart as their lengths.
+        .filter(|candidate| candidate.len().abs_diff(wrong.len()) <= most(candidate))
+        .map(|candidate| (candidate, strsim::damerau_levenshtein(&lower, &candidate.to_lowercase())))
+        .filter(|(candidate, distance)| *distance <= most(candidate))
+        .min_by_key(|(candidate, distance)| (*distance, *candidate))
+        .map(|(candidate, _)| candidate)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_cut_short_and_a_name_is_not() {
+        let masked = |text: &str| masked(text.to_owned());
+        assert_eq!(masked("there is no Key `sk-denv-PLANTED_0`, ü"), "there is no Key `sk-denv-…`, ü");
+        assert_eq!(masked("hf_abcdefghijklmnopqrstuvwx"), "hf_…");
+        assert_eq!(masked("there is no Customer `sk-telecom`"), "there is no Customer `sk-telecom`");
+    }
+
+    #[test]
+    fn a_finding_is_one_line_of_bearable_length() {
+        assert_eq!(shown("a\nb\u{1b}".to_owned()), "a b ");
+        assert_eq!(shown("ü".repeat(10_000)).chars().count(), 601);
+    }
 
     #[test]
     fn the_nearest_name_is_near_or_not_named() {

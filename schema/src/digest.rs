@@ -102,7 +102,7 @@ impl JsonSchema for Digest {
         schemars::json_schema!({
             "type": "string",
             "pattern": "^sha256:[0-9a-f]{64}$",
-            "description": "A SHA-256 digest: `sha256:` and 64 lower-case hexadecimal digits."
+            "patternErrorMessage": "a digest is written `sha256:` and 64 lower-case hexadecimal digits"
         })
     }
 }

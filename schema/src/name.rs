@@ -66,7 +66,7 @@ impl JsonSchema for Name {
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "string", "pattern": "^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$",
-            "description": "A name: lower-case letters, digits, `-` and `.`, beginning and ending with a letter or digit, at most 63 characters." })
+            "patternErrorMessage": "a name has lower-case letters, digits, `-` and `.`, begins and ends with a letter or digit, and is at most 63 characters long" })
     }
 }
 
@@ -115,8 +115,8 @@ impl JsonSchema for StageId {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?/[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
-            "description": "A stage, written `environment/stage`."
+            "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+            "patternErrorMessage": "a stage is written `environment/stage`, in lower-case letters, digits and `-`"
         })
     }
 }

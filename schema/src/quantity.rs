@@ -99,7 +99,8 @@ impl JsonSchema for Period {
             "type": "string",
             "pattern": "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$",
             "minLength": 2,
-            "description": "A length of time, for example `30s`, `5m` or `1h30m`."
+            "format": "period",
+            "patternErrorMessage": "a length of time is written `500ms`, `30s`, `5m`, `2h`, `1d` or `1h30m`, largest unit first, and is at most a century"
         })
     }
 }
@@ -193,7 +194,7 @@ impl JsonSchema for Amount {
             "minimum": 0,
             "maximum": u32::MAX,
             "pattern": "^(100|[1-9]?[0-9])%$",
-            "description": "A number of units, or a share of them like `25%`."
+            "patternErrorMessage": "write a number of units, or a share of them from `0%` to `100%`"
         })
     }
 }

@@ -1,7 +1,11 @@
 //! All manifests of a revision, typed, cross-checked and indexed. Past this there is nothing left to validate.
 
 mod check;
+mod explain;
+mod faulty;
 mod parse;
+mod secrets;
+mod settings;
 
 use std::collections::BTreeMap;
 
@@ -54,10 +58,10 @@ impl Catalog {
         deployed: &BTreeMap<Name, Digest>,
     ) -> Result<Catalog, Diagnostics> {
         let mut found = Diagnostics::default();
-        let entries = parse::parse(files, &mut found);
+        let (entries, faulty) = parse::parse(files, &mut found);
         let mut catalog = check::index(&entries, &mut found);
-        check::references(&entries, &catalog, &mut found);
-        check::settings(&entries, &catalog, &mut found);
+        settings::settings(&entries, &catalog, &faulty, &mut found);
+        check::references(&entries, &catalog, faulty, &mut found);
         catalog.rendered = catalog.render();
         check::deployed(&entries, &catalog, deployed, &mut found);
         found.settle();
@@ -93,15 +97,15 @@ impl Catalog {
 /// Reports something at a field of a manifest.
 pub(crate) fn report(
     found: &mut Diagnostics,
-    entry: &Entry,
+    entry: &Entry<'_>,
     pointer: &str,
     code: crate::diagnostic::Code,
     message: String,
     hint: Option<String>,
 ) {
-    let place = entry.document.value_place(pointer);
+    let place = entry.source.value_place(pointer);
     found.push(Diagnostic {
-        file: entry.file.clone(),
+        file: entry.file.to_owned(),
         line: place.line,
         column: place.column,
         code,

@@ -5,15 +5,19 @@
 
 mod command;
 mod llama_cpp;
+mod reference;
 mod vllm;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use reference::Reference;
+
 use crate::Digest;
-use crate::manifest::{EngineKind, EngineSpec, Pool, RecipeSpec, ReleaseSpec, Weights};
+use crate::manifest::{EngineKind, EngineSpec, NamesOnly, Pool, RecipeSpec, ReleaseSpec, Weights};
 use crate::quantity::Period;
 
 /// What denvd fills in where an argument or variable holds it, since only the host knows: the port it gave the
@@ -24,7 +28,7 @@ pub const WEIGHTS: &str = "${weights}";
 pub const MODEL: &str = "${model}";
 
 /// What a release means on any host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LaunchTemplate {
     pub engine: EngineKind,
@@ -41,8 +45,25 @@ pub struct LaunchTemplate {
     pub needs: Pool,
 }
 
+impl fmt::Debug for LaunchTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LaunchTemplate")
+            .field("engine", &self.engine)
+            .field("model", &self.model)
+            .field("argv", &self.argv)
+            .field("env", &NamesOnly(&self.env))
+            .field("weights", &self.weights)
+            .field("probe", &self.probe)
+            .field("metrics_path", &self.metrics_path)
+            .field("start_timeout", &self.start_timeout)
+            .field("stop_timeout", &self.stop_timeout)
+            .field("needs", &self.needs)
+            .finish()
+    }
+}
+
 /// A template at one placement: everything denvd needs to run one member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LaunchSpec {
     /// The model's name as the engine knows it.
@@ -58,6 +79,22 @@ pub struct LaunchSpec {
     pub stop_timeout: Period,
     /// Indices of the accelerators that are this member's.
     pub gpus: Vec<u32>,
+}
+
+impl fmt::Debug for LaunchSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LaunchSpec")
+            .field("model", &self.model)
+            .field("argv", &self.argv)
+            .field("env", &NamesOnly(&self.env))
+            .field("weights", &self.weights)
+            .field("probe", &self.probe)
+            .field("metrics_path", &self.metrics_path)
+            .field("start_timeout", &self.start_timeout)
+            .field("stop_timeout", &self.stop_timeout)
+            .field("gpus", &self.gpus)
+            .finish()
+    }
 }
 
 /// How denvd sees that the engine can serve: an HTTP GET that answers 200.

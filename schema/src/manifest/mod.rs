@@ -8,6 +8,7 @@ mod software;
 
 use std::collections::BTreeMap;
 
+use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,7 @@ pub use serving::{
     EndpointModel, EndpointSpec, EnvironmentSpec, OnAlarm, Rollout, Routing, StageFleet, StageSpec, Strategy,
     UnitRange,
 };
+pub(crate) use software::NamesOnly;
 pub use software::{
     EngineConfig, EngineKind, EngineSpec, Hardware, Model, Parallelism, Pool, RecipeSpec, ReleaseSpec,
     Topology, TopologyMode, Weights,
@@ -67,9 +69,11 @@ macro_rules! kinds {
                 match self { $(Kind::$kind => stringify!($kind)),* }
             }
 
-            /// The JSON Schema of a whole manifest of this kind.
+            /// The JSON Schema of a whole manifest of this kind, with nothing that refers elsewhere.
             pub fn json_schema(self) -> Schema {
-                match self { $(Kind::$kind => schemars::schema_for!(Manifest<$spec>)),* }
+                let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+                let generator = settings.into_generator();
+                match self { $(Kind::$kind => generator.into_root_schema_for::<Manifest<$spec>>()),* }
             }
         }
 

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,7 +30,7 @@ pub enum EngineKind {
 }
 
 /// A tested combination of model, engine, hardware and flags.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RecipeSpec {
     /// The model this combination was tested with.
@@ -39,7 +40,10 @@ pub struct RecipeSpec {
     /// Flags added to the engine's command as they stand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,
-    /// Environment variables of the engine. A secret is a reference, never a value.
+    /// Environment variables of the engine. A value that begins with `env:` or `file:` is a reference, resolved by
+    /// denvd when it starts the engine: `env:NAME` is denvd's own variable of that name (not one of its own
+    /// settings, `DENV_…`), `file:/path` is what that file on the host holds, without the line break at its end. A
+    /// secret is always a reference.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// How long a member may take from its start command to its first passed health check.
@@ -48,6 +52,29 @@ pub struct RecipeSpec {
     /// How long the engine has to end after SIGTERM before SIGKILL.
     #[serde(default = "default_stop_timeout")]
     pub stop_timeout: Period,
+}
+
+impl fmt::Debug for RecipeSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecipeSpec")
+            .field("model", &self.model)
+            .field("engine", &self.engine)
+            .field("hardware", &self.hardware)
+            .field("flags", &self.flags)
+            .field("env", &NamesOnly(&self.env))
+            .field("start_timeout", &self.start_timeout)
+            .field("stop_timeout", &self.stop_timeout)
+            .finish()
+    }
+}
+
+/// Variables as `Debug` shows them: a value may be a secret that nobody recognised.
+pub(crate) struct NamesOnly<'a>(pub(crate) &'a BTreeMap<String, String>);
+
+impl fmt::Debug for NamesOnly<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
 }
 
 fn default_start_timeout() -> Period {
@@ -89,7 +116,10 @@ pub struct Model {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Weights {
     /// `file:` and a path: relative to the host's weights folder, or absolute on the host.
-    #[schemars(regex(pattern = r"^file:[^/\s].*|^file:/[^\s].*"))]
+    #[schemars(
+        regex(pattern = r"^file:(/?[^/\s]\S*)$"),
+        extend("patternErrorMessage" = "a source is `file:` and a path, without spaces: `file:model.gguf` or `file:/srv/model.gguf`")
+    )]
     pub source: String,
     /// The file's SHA-256; it is verified before an engine sees the file.
     pub digest: Digest,

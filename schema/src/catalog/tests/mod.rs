@@ -1,11 +1,16 @@
+mod echoes;
+mod mutations;
+mod rules;
+mod traps;
+
 use super::*;
 use insta::assert_snapshot;
 
 const QUICKSTART: [(&str, &str); 4] = [
-    ("capacity.yaml", include_str!("../../../examples/manifests/quickstart/capacity.yaml")),
-    ("software.yaml", include_str!("../../../examples/manifests/quickstart/software.yaml")),
-    ("service.yaml", include_str!("../../../examples/manifests/quickstart/service.yaml")),
-    ("commerce.yaml", include_str!("../../../examples/manifests/quickstart/commerce.yaml")),
+    ("capacity.yaml", include_str!("../../../../examples/manifests/quickstart/capacity.yaml")),
+    ("software.yaml", include_str!("../../../../examples/manifests/quickstart/software.yaml")),
+    ("service.yaml", include_str!("../../../../examples/manifests/quickstart/service.yaml")),
+    ("commerce.yaml", include_str!("../../../../examples/manifests/quickstart/commerce.yaml")),
 ];
 
 fn quickstart() -> Files {

@@ -1,0 +1,189 @@
+//! YAML text to values, strictly, with the place of every value and key.
+
+mod places;
+
+use std::cell::OnceCell;
+
+use serde_json::Value;
+
+use places::Places;
+
+/// A place in a text: line and column, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub line: usize,
+    pub column: usize,
+}
+
+const START: Place = Place { line: 1, column: 1 };
+
+/// A part of a text that is read by itself, so that a fault in one document does not hide those in others.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    pub text: &'a str,
+    /// How many lines stand before it.
+    lines_before: usize,
+}
+
+/// One document of a text.
+pub(crate) struct Document<'a> {
+    pub value: Value,
+    pub source: Source<'a>,
+}
+
+/// Where a document's values and keys stand. It is looked for only when somebody asks, since most documents have
+/// no faults.
+pub(crate) struct Source<'a> {
+    part: Part<'a>,
+    /// Which document of the part it is.
+    number: usize,
+    places: OnceCell<Option<Places>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct YamlError {
+    pub place: Place,
+    pub message: String,
+    pub hint: Option<&'static str>,
+}
+
+impl Source<'_> {
+    /// Where the value at a JSON pointer stands, or its nearest ancestor that is written out: what an alias or a
+    /// merge key brings stands where they do.
+    pub(crate) fn value_place(&self, pointer: &str) -> Place {
+        self.nearest(pointer).1
+    }
+
+    /// Where the key of the field at a JSON pointer stands.
+    pub(crate) fn key_place(&self, pointer: &str) -> Place {
+        self.nearest(pointer).0
+    }
+
+    fn nearest(&self, pointer: &str) -> (Place, Place) {
+        let read = || places::index(self.part.text).into_iter().nth(self.number);
+        let places = self.places.get_or_init(read).as_ref();
+        let (key, value) = places.and_then(|places| places.nearest(pointer)).unwrap_or((START, START));
+        (self.part.place(key), self.part.place(value))
+    }
+}
+
+/// The parts of a text: cut at document markers, each with the directives and comments before it.
+pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
+    // Editors do not count a byte order mark as a column.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let (mut parts, mut start, mut lines_before, mut has_content) = (Vec::new(), 0, 0, false);
+    let mut at = 0;
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        // In no place of a YAML text does a line that begins so mean anything else.
+        let is_marker =
+            line.strip_prefix("---").is_some_and(|rest| rest.trim_start() != rest || rest.is_empty());
+        if is_marker && has_content {
+            parts.push(Part { text: &text[start..at], lines_before });
+            (start, lines_before, has_content) = (at, number, false);
+        }
+        let begin = if is_marker { &line[3..] } else { line }.trim();
+        has_content |=
+            !(begin.is_empty() || begin.starts_with('#') || (begin.starts_with('%') && !is_marker));
+        at += line.len();
+    }
+    if has_content {
+        parts.push(Part { text: &text[start..], lines_before });
+    }
+    parts
+}
+
+impl<'a> Part<'a> {
+    /// The documents of this part: one, but where `...` ends one. Duplicate keys, tabs, unknown tags and alias
+    /// bombs are errors; YAML 1.1's booleans are text.
+    pub(crate) fn read(self) -> Result<Vec<Document<'a>>, YamlError> {
+        let values: Vec<Value> = serde_yaml::from_multiple_with_options(self.text, options())
+            .map_err(|error| self.explain(&error))?;
+        let document = |(number, value)| {
+            let source = Source { part: self, number, places: OnceCell::new() };
+            Document { value, source }
+        };
+        Ok(values.into_iter().enumerate().map(document).collect())
+    }
+
+    /// A place in this part as one in the whole text.
+    fn place(&self, place: Place) -> Place {
+        Place { line: self.lines_before + place.line, column: place.column }
+    }
+
+    fn explain(&self, error: &serde_yaml::Error) -> YamlError {
+        let location = error.location();
+        let at = |of: fn(&serde_yaml::Location) -> u64| {
+            location.as_ref().map_or(1, |location| usize::try_from(of(location)).unwrap_or(1).max(1))
+        };
+        let place = Place { line: at(serde_yaml::Location::line), column: at(serde_yaml::Location::column) };
+        let message = error.without_snippet().to_string();
+        // The place is given once, as the diagnostic's own.
+        let message = message.split(" at line ").next().unwrap_or_default();
+        let message = message.lines().next().unwrap_or_default().trim_end_matches([':', ' ']);
+        let (message, hint) = in_words(message);
+        YamlError { place: self.place(self.within(place)), message, hint }
+    }
+
+    /// The nearest place that the text has: an error may stand behind its end.
+    fn within(&self, place: Place) -> Place {
+        let lines: Vec<&str> = self.text.split('\n').collect();
+        let line = place.line.min(lines.len());
+        let length = lines[line - 1].chars().count();
+        let column = if line < place.line { length + 1 } else { place.column.min(length + 1) };
+        Place { line, column }
+    }
+}
+
+/// The reader speaks to programmers in places; manifests are written by others.
+fn in_words(message: &str) -> (String, Option<&'static str>) {
+    if let Some(key) = message.strip_prefix("duplicate mapping key: ") {
+        let key = key.split(", set DuplicateKeyPolicy").next().unwrap_or(key);
+        return (format!("the key `{key}` is written twice"), Some("remove one of them"));
+    }
+    let known: [(&str, &str, Option<&str>); 8] = [
+        ("budget breached: Depth", "the document is nested too deeply", None),
+        ("recursion limit exceeded", "the document is nested too deeply", None),
+        (
+            "budget breached",
+            "the document is too large, where an alias counts as what it stands for",
+            Some("write several documents"),
+        ),
+        (
+            "while scanning a plain scalar, found a tab",
+            "a tab stands where only spaces may",
+            Some("indent with spaces"),
+        ),
+        ("tabs disallowed", "a tab stands where only spaces may", Some("indent with spaces")),
+        ("recursive references", "the anchor contains itself", None),
+        ("cannot deserialize null into string", "a key must be text", None),
+        (
+            "mapping values are not allowed",
+            "`: ` begins a value here, and none may stand here",
+            Some("put text that holds `: ` in quotes, and check the indentation"),
+        ),
+    ];
+    match known.iter().find(|(begin, ..)| message.starts_with(begin)) {
+        Some((_, words, hint)) => ((*words).to_owned(), *hint),
+        None => (message.to_owned(), None),
+    }
+}
+
+fn options() -> serde_yaml::Options {
+    let mut budget = serde_yaml::Budget::default();
+    budget.max_nodes = 50_000;
+    budget.max_depth = 64;
+    budget.max_aliases = 1_000;
+    budget.max_events = 200_000;
+    let mut options = serde_yaml::Options::default();
+    options.budget = Some(budget);
+    options.strict_booleans = true;
+    options.leading_zero_numbers_as_strings = true;
+    options.underscored_numbers_as_strings = true;
+    options.reject_unsupported_tags = true;
+    options.strict_indentation = true;
+    options.with_snippet = false;
+    options
+}
+
+#[cfg(test)]
+mod tests;

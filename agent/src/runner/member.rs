@@ -1,6 +1,6 @@
 //! One member's task: it tells the supervisor what happens, and does what the supervisor decides.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use super::view::{MemberView, View};
 use super::{Host, probe};
 use crate::journal::Facts;
-use crate::runtimes::{Engine, Launch};
+use crate::runtimes::{Engine, Environment, Launch};
 use crate::supervisor::{Action, Event, LaunchFailure, Phase, Policy, Supervised, decide};
 
 pub(super) enum Order {
@@ -38,6 +38,8 @@ pub(super) struct Member {
     digest: Digest,
     supervised: Supervised,
     engine: Option<Engine>,
+    /// What its engine was given and no reason may show.
+    secrets: Vec<String>,
     /// The verified weights of the next launch.
     weights: Option<PathBuf>,
     preparing: Option<Slow<Result<Option<PathBuf>, String>>>,
@@ -67,6 +69,7 @@ impl Member {
             spec,
             supervised,
             engine: None,
+            secrets: Vec::new(),
             weights: None,
             preparing: None,
             checking: None,
@@ -79,6 +82,7 @@ impl Member {
     /// What it had before denvd was restarted.
     pub(super) fn resume(&mut self, engine: Option<Engine>, digest: Option<Digest>, noted: Facts) {
         self.engine = engine;
+        self.secrets = self.engine.as_ref().map_or_else(Vec::new, |engine| engine.secrets(&self.spec.env));
         self.digest = digest.unwrap_or(self.digest);
         self.noted = noted;
     }
@@ -129,7 +133,7 @@ impl Member {
     /// The engine is gone.
     fn buried(&mut self, how: String) -> Event {
         let offset = self.engine.take().map_or(0, |engine| engine.record().log_offset);
-        let log = self.host.log(&self.id).tail(offset);
+        let log = self.host.log(&self.id).tail(offset, &self.secrets);
         tracing::info!(member = %self.id, "the engine {how}");
         Event::Exited { how, log }
     }
@@ -203,13 +207,15 @@ impl Member {
         }
         let port_text = port.to_string();
         let fill =
-            |text: &String| text.replace(PORT, &port_text).replace(WEIGHTS, weights.as_deref().unwrap_or(""));
-        let argv: Vec<String> = self.spec.argv.iter().map(fill).collect();
-        let env: BTreeMap<String, String> = self.spec.env.iter().map(|(k, v)| (k.clone(), fill(v))).collect();
+            |text: &str| text.replace(PORT, &port_text).replace(WEIGHTS, weights.as_deref().unwrap_or(""));
+        let argv: Vec<String> = self.spec.argv.iter().map(|text| fill(text)).collect();
+        let environment = Environment::resolve(&self.spec.env, fill)
+            .map_err(|error| LaunchFailure { reason: error.to_string(), permanent: true })?;
+        self.secrets = environment.secrets;
         let log = self.host.log(&self.id);
         let launched = Engine::launch(&Launch {
             argv: &argv,
-            env: &env,
+            env: &environment.variables,
             path: &self.host.engine_path,
             dir: &self.host.dir,
             log: &log,

@@ -36,9 +36,9 @@ impl LogFile {
         Ok((file, offset))
     }
 
-    /// The last lines that are not empty, from `offset` on, for people. Empty when there are none.
-    pub fn tail(&self, offset: u64) -> String {
-        self.read_tail(offset).map(|bytes| last_lines(&bytes)).unwrap_or_default()
+    /// The last lines that are not empty, from `offset` on, for people, without `secrets`. Empty when there are none.
+    pub fn tail(&self, offset: u64, secrets: &[String]) -> String {
+        self.read_tail(offset).map(|bytes| last_lines(&bytes, secrets)).unwrap_or_default()
     }
 
     fn read_tail(&self, offset: u64) -> io::Result<Vec<u8>> {
@@ -51,9 +51,12 @@ impl LogFile {
     }
 }
 
-fn last_lines(bytes: &[u8]) -> String {
+fn last_lines(bytes: &[u8], secrets: &[String]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    let plain = |line: &str| without_escapes(line).trim_end().to_owned();
+    let plain = |line: &str| {
+        let line = without_escapes(line).trim_end().to_owned();
+        secrets.iter().fold(line, |line, secret| line.replace(secret, "(a secret)"))
+    };
     let lines: Vec<String> = text.lines().map(plain).filter(|line| !line.trim().is_empty()).collect();
     let mut tail = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n");
     if tail.len() > TAIL_BYTES {
@@ -88,14 +91,15 @@ mod tests {
     fn the_tail_is_short_plain_and_of_this_engine() {
         let dir = tempfile::tempdir().unwrap();
         let log = LogFile::new(dir.path(), "chat.prod.1.0");
-        assert_eq!(log.tail(0), "");
+        assert_eq!(log.tail(0, &[]), "");
         fs::write(log.path(), "of the engine before\n").unwrap();
         let (_, offset) = log.open().unwrap();
         let text = "of the engine before\none\n\n\u{1b}[31mtwo\u{1b}[0m\r\nthree\nfour\nfive\nsix\n   \n";
         fs::write(log.path(), text).unwrap();
-        assert_eq!(log.tail(offset), "two\nthree\nfour\nfive\nsix");
+        assert_eq!(log.tail(offset, &[]), "two\nthree\nfour\nfive\nsix");
+        assert_eq!(log.tail(offset, &["ve".to_owned()]), "two\nthree\nfour\nfi(a secret)\nsix");
         fs::write(log.path(), "é".repeat(4000)).unwrap();
-        assert!(log.tail(0).len() <= TAIL_BYTES + 3);
+        assert!(log.tail(0, &[]).len() <= TAIL_BYTES + 3);
     }
 
     #[test]

@@ -6,12 +6,14 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use denv_schema::MemberId;
+use denv_schema::launch::Reference;
 use denv_schema::wire::Generation;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
+use super::environment::secret_lines;
 use super::log::LogFile;
 use super::procfs;
 use super::program::EnginePath;
@@ -165,6 +167,15 @@ impl Engine {
 
     pub fn record(&self) -> &EngineRecord {
         &self.record
+    }
+
+    /// What it was given by references in `variables`: nothing but its own environment holds that any more after a
+    /// restart of denvd.
+    pub fn secrets(&self, variables: &BTreeMap<String, String>) -> Vec<String> {
+        let of_reference =
+            |name: &String| variables.get(name).is_some_and(|value| Reference::parse(value).is_some());
+        let given = procfs::environment(self.record.pid).into_iter();
+        given.filter(|(name, _)| of_reference(name)).flat_map(|(_, value)| secret_lines(&value)).collect()
     }
 
     /// SIGTERM to the whole group.

@@ -19,9 +19,12 @@ parser.add_argument("--stubborn", action="store_true", help="ignore SIGTERM")
 parser.add_argument("--children", action="store_true", help="start children, one in a session of its own")
 parser.add_argument("--hang", help="answer no check while this file exists")
 parser.add_argument("--left", help="write here when a client leaves a stream")
+parser.add_argument("--say", help="print this variable")
 parser.add_argument("--weights")
 arguments = parser.parse_args()
 
+if arguments.say:
+    print(f"{arguments.say} is {os.environ[arguments.say]}!", flush=True)
 if arguments.exit is not None:
     print("starting\n\nfatal: no such flag", file=sys.stderr)
     sys.exit(arguments.exit)

@@ -7,3 +7,4 @@ mod daemon;
 mod engines;
 mod ingress;
 mod peers;
+mod secrets;

@@ -42,3 +42,15 @@ async fn a_release_that_cannot_start_is_rolled_back_and_held_with_its_reason() {
     fixture.release("bad", "r2").await;
     fixture.ready("r2").await;
 }
+
+#[tokio::test]
+async fn who_looks_after_a_push_sees_the_deployment_it_opened() {
+    let mut fixture = Fixture::start().await;
+    for (from, to) in [("r1", "r2"), ("r2", "r1")] {
+        fixture.release(from, to).await;
+        let view = fixture.client().unwrap().stage(STAGE).await.unwrap();
+        assert_eq!(view.desired.as_str(), to);
+        assert_eq!(view.deployment.unwrap().to.as_str(), to);
+        fixture.ready(to).await;
+    }
+}

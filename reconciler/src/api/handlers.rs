@@ -28,6 +28,8 @@ type Shared = Extracted<Arc<Api>>;
 /// How long a join token may be used.
 const TOKEN_LIFETIME: SignedDuration = SignedDuration::from_hours(1);
 const MOST_ROWS: u32 = 1_000;
+/// How long an answer waits for the plan that follows from what was asked.
+const PLANNED_WITHIN: std::time::Duration = std::time::Duration::from_secs(2);
 
 fn list<T>(items: Vec<T>) -> Answer<List<T>> {
     Ok(Json(List { items }))
@@ -74,6 +76,13 @@ pub(super) async fn refresh(Extracted(api): Shared, Path(name): Path<String>) ->
     let stopping = || ApiError::unavailable("the control plane is stopping");
     api.refresh.send(sender).await.map_err(|_| stopping())?;
     done.await.map_err(|_| stopping())?;
+    // Who asks next is to see what the revision means: a deployment that is open, not the stage before it.
+    let mut states = api.state.clone();
+    let planned = |state: &Arc<State>| match (&state.catalog, &*api.catalog.borrow()) {
+        (Some(planned), Some(in_force)) => Arc::ptr_eq(planned, in_force),
+        (planned, in_force) => planned.is_none() && in_force.is_none(),
+    };
+    let _ = tokio::time::timeout(PLANNED_WITHIN, states.wait_for(planned)).await;
     Ok(Json(api.source.borrow().clone()))
 }
 
@@ -132,7 +141,7 @@ pub(super) async fn rollout(
         Err(AskError::Store(error)) => return Err(error.into()),
     }
     // What was asked shows in the next state; the asker is shown that one.
-    let _ = tokio::time::timeout(std::time::Duration::from_secs(2), changes.changed()).await;
+    let _ = tokio::time::timeout(PLANNED_WITHIN, changes.changed()).await;
     find_stage(&*api.world()?, &environment, &stage).map(Json)
 }
 

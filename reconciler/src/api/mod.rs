@@ -19,8 +19,8 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use denv_link::Authority;
-use denv_schema::Digest;
 use denv_schema::api::{ErrorBody, ErrorMessage, SourceView};
+use denv_schema::{Catalog, Digest};
 use subtle::ConstantTimeEq as _;
 use tokio::sync::{mpsc, watch};
 
@@ -35,6 +35,8 @@ pub struct Api {
     pub store: Store,
     pub state: watch::Receiver<Arc<State>>,
     pub source: watch::Receiver<SourceView>,
+    /// What is in force, planned or not.
+    pub catalog: watch::Receiver<Option<Arc<Catalog>>>,
     pub refresh: mpsc::Sender<Refresh>,
     pub asks: mpsc::Sender<Ask>,
     pub authority: Arc<Authority>,

@@ -37,10 +37,14 @@ fn list<T>(items: Vec<T>) -> Answer<List<T>> {
 
 impl Api {
     /// The world as last planned. Before a first revision is in force there is none, which is no empty world.
-    fn world(&self) -> Result<Arc<State>, ApiError> {
-        let state = Arc::clone(&self.state.borrow());
-        if state.catalog.is_some() {
-            return Ok(state);
+    async fn world(&self) -> Result<Arc<State>, ApiError> {
+        if self.catalog.borrow().is_some() {
+            // A first revision is in force, and planned in a moment.
+            let mut states = self.state.clone();
+            let planned = states.wait_for(|state| state.catalog.is_some());
+            if let Ok(Ok(state)) = tokio::time::timeout(PLANNED_WITHIN, planned).await {
+                return Ok(Arc::clone(&state));
+            }
         }
         let source = self.source.borrow();
         let why = match (&source.problem, &source.refused) {
@@ -94,7 +98,7 @@ pub(super) struct OfStage {
 }
 
 pub(super) async fn stages(Extracted(api): Shared) -> Answer<List<StageView>> {
-    let state = api.world()?;
+    let state = api.world().await?;
     let stages = state.catalog.iter().flat_map(|catalog| catalog.stages.keys());
     list(stages.filter_map(|id| views::stage(&state, id)).collect())
 }
@@ -103,7 +107,7 @@ pub(super) async fn stage(
     Extracted(api): Shared,
     Path((environment, stage)): Path<(String, String)>,
 ) -> Answer<StageView> {
-    let state = api.world()?;
+    let state = api.world().await?;
     find_stage(&state, &environment, &stage).map(Json)
 }
 
@@ -128,7 +132,7 @@ pub(super) async fn rollout(
     request: Result<Json<RolloutRequest>, JsonRejection>,
 ) -> Answer<StageView> {
     let Json(request) = request?;
-    let id = find_stage(&*api.world()?, &environment, &stage)?.stage;
+    let id = find_stage(&*api.world().await?, &environment, &stage)?.stage;
     let (sender, answer) = oneshot::channel();
     let ask = Ask { stage: id, action: request.action, who: "admin".to_owned(), answer: sender };
     let mut changes = api.state.clone();
@@ -142,7 +146,7 @@ pub(super) async fn rollout(
     }
     // What was asked shows in the next state; the asker is shown that one.
     let _ = tokio::time::timeout(PLANNED_WITHIN, changes.changed()).await;
-    find_stage(&*api.world()?, &environment, &stage).map(Json)
+    find_stage(&*api.world().await?, &environment, &stage).map(Json)
 }
 
 pub(super) async fn deployments(
@@ -160,15 +164,15 @@ pub(super) async fn units(
     query: Result<Query<OfStage>, QueryRejection>,
 ) -> Answer<List<UnitView>> {
     let Query(query) = query?;
-    list(views::units(&*api.world()?, query.stage.as_ref()))
+    list(views::units(&*api.world().await?, query.stage.as_ref()))
 }
 
 pub(super) async fn hosts(Extracted(api): Shared) -> Answer<List<HostView>> {
-    list(views::hosts(&*api.world()?))
+    list(views::hosts(&*api.world().await?))
 }
 
 pub(super) async fn gateways(Extracted(api): Shared) -> Answer<List<GatewayView>> {
-    list(views::gateways(&*api.world()?))
+    list(views::gateways(&*api.world().await?))
 }
 
 pub(super) async fn manifests(
@@ -190,7 +194,7 @@ pub(super) async fn manifests(
             ApiError::not_found(format!("there is no kind `{kind}`")).hint(format!("there are {known}"))
         );
     };
-    let state = api.world()?;
+    let state = api.world().await?;
     list(state.catalog.as_ref().map_or_else(Vec::new, |catalog| views::manifests(catalog, kind)))
 }
 
@@ -248,7 +252,7 @@ pub(super) async fn grant_token(
         JoinRole::Gateway => Role::Gateway,
     };
     if role == Role::Host {
-        known_host(&*api.world()?, &request.name)?;
+        known_host(&*api.world().await?, &request.name)?;
     }
     let secret = {
         let mut bytes = [0u8; 32];

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use denv_link::Role;
 use denv_schema::Name;
 use denv_schema::api::Level;
 use denv_schema::wire::{GatewayInstruction, GatewayMessage};
@@ -10,7 +11,6 @@ use tokio::sync::{mpsc, watch};
 use tonic::{Status, Streaming};
 
 use super::{Instructions, Link, Serving, first, skew, unavailable};
-use crate::store::Event;
 
 pub(super) async fn attach(
     link: Arc<Link>,
@@ -22,8 +22,8 @@ pub(super) async fn attach(
     };
     let now = Timestamp::now();
     match skew(hello.clock, now) {
-        Some(skew) => note(&link, &name, Level::Warning, &format!("connected; {skew}")).await,
-        None => note(&link, &name, Level::Normal, "connected").await,
+        Some(skew) => link.note(Role::Gateway, &name, Level::Warning, &format!("connected; {skew}")).await,
+        None => link.note(Role::Gateway, &name, Level::Normal, "connected").await,
     }
     let stream = link.observation.gateway_attached(&name, hello, now);
     let (sender, receiver) = mpsc::channel(64);
@@ -34,22 +34,10 @@ pub(super) async fn attach(
             let why = ended
                 .err()
                 .map_or_else(|| "it closed the stream".to_owned(), |status| status.message().to_owned());
-            note(&link, &name, Level::Warning, &format!("disconnected: {why}")).await;
+            link.note(Role::Gateway, &name, Level::Warning, &format!("disconnected: {why}")).await;
         }
     });
     Ok(Box::pin(tokio_stream::wrappers::ReceiverStream::new(receiver)))
-}
-
-async fn note(link: &Link, name: &Name, level: Level, message: &str) {
-    let event = Event {
-        at: Timestamp::now(),
-        subject: format!("gateway {name}"),
-        level,
-        message: message.to_owned(),
-    };
-    if let Err(error) = link.store.note(&event).await {
-        unavailable(&error);
-    }
 }
 
 struct Session<'a> {

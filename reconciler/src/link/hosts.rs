@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use denv_link::Role;
 use denv_schema::Name;
 use denv_schema::api::Level;
 use denv_schema::wire::{CommandId, HostInstruction, HostMessage};
@@ -11,7 +12,6 @@ use tokio::sync::{Notify, mpsc};
 use tonic::{Status, Streaming};
 
 use super::{Instructions, Link, first, skew, unavailable};
-use crate::store::Event;
 
 pub(super) async fn attach(
     link: Arc<Link>,
@@ -25,7 +25,7 @@ pub(super) async fn attach(
     hello.report.problems.extend(skew(hello.clock, now));
     let stream = link.observation.host_attached(&name, hello, now);
     let queue = link.queues.attach(&name);
-    note(&link, &name, Level::Normal, "connected").await;
+    link.note(Role::Host, &name, Level::Normal, "connected").await;
     let (sender, receiver) = mpsc::channel(64);
     tokio::spawn(async move {
         let mut session = Session { link: &link, name: &name, out: sender, sent: BTreeSet::new() };
@@ -34,18 +34,10 @@ pub(super) async fn attach(
             let why = ended
                 .err()
                 .map_or_else(|| "it closed the stream".to_owned(), |status| status.message().to_owned());
-            note(&link, &name, Level::Warning, &format!("disconnected: {why}")).await;
+            link.note(Role::Host, &name, Level::Warning, &format!("disconnected: {why}")).await;
         }
     });
     Ok(Box::pin(tokio_stream::wrappers::ReceiverStream::new(receiver)))
-}
-
-async fn note(link: &Link, name: &Name, level: Level, message: &str) {
-    let event =
-        Event { at: Timestamp::now(), subject: format!("host {name}"), level, message: message.to_owned() };
-    if let Err(error) = link.store.note(&event).await {
-        unavailable(&error);
-    }
 }
 
 struct Session<'a> {

@@ -13,17 +13,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use denv_link::{Authority, Identity, Peer, Role};
+use denv_schema::api::Level;
 use denv_schema::wire::{
     CommandResult, GatewayConfig, GatewayInstruction, GatewayMessage, HostInstruction, HostMessage,
     JoinRequest, JoinResponse, Term, UnitRoute,
 };
 use denv_schema::{Digest, Name};
 use futures::Stream;
+use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc, watch};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::observation::Observation;
-use crate::store::Store;
+use crate::store::{Event, Store};
 
 pub use server::serve;
 
@@ -85,6 +87,14 @@ impl Link {
         queues: Arc<Queues>,
     ) -> Self {
         Link { store, observation, authority, tenant, term, lifetime, serving, answers, queues }
+    }
+
+    /// Notes something that happened to a peer. A note that is lost costs nobody anything.
+    async fn note(&self, role: Role, name: &Name, level: Level, message: &str) {
+        let (subject, message) = (format!("{role} {name}"), message.to_owned());
+        if let Err(error) = self.store.note(&Event { at: Timestamp::now(), subject, level, message }).await {
+            unavailable(&error);
+        }
     }
 
     /// The name under which a peer with a certificate of this role and tenant is known.

@@ -2,8 +2,9 @@
 # whatever else they need below target/.
 
 ENGINE := target/engines/llama-cpp
+CLIENTS := target/clients
 
-.PHONY: demo test up down engine bench fmt lint check
+.PHONY: demo test up down engine bench fmt lint
 
 demo: release engine
 	@target/release/denv-demo run
@@ -21,9 +22,13 @@ release:
 engine:
 	@examples/engines/llama-cpp/setup.sh $(ENGINE)
 
-test: engine nextest
+test: engine clients nextest
 	cargo build --locked --workspace --all-targets
-	DENV_LLAMA=$(CURDIR)/$(ENGINE) cargo nextest run --locked --workspace
+	DENV_LLAMA=$(CURDIR)/$(ENGINE) DENV_CLIENTS=$(CURDIR)/$(CLIENTS) cargo nextest run --locked --workspace
+
+.PHONY: clients
+clients:
+	@tests/clients/setup.sh $(CLIENTS)
 
 # A prebuilt runner where there is one; else it is built once.
 .PHONY: nextest

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, unreachable_pub, reason = "tests")]
 
+mod clients;
 mod fixture;
 mod recovery;
 mod refusals;

@@ -42,7 +42,9 @@ pub fn read(root: &Path) -> Result<Files, ReadError> {
             if name.rsplit('/').next().is_some_and(|last| last.starts_with('.')) {
                 continue;
             }
-            if path.is_symlink() && !canonical(&path)?.starts_with(&real_root) {
+            let leads_out = || Ok(path.is_symlink() && !canonical(&path)?.starts_with(&real_root));
+            // Where another kind of file leads to is nobody's business here.
+            if (is_manifest(&name) || path.is_dir()) && leads_out()? {
                 return Err(ReadError::LinkOut { path, root: root.to_owned() });
             }
             // A link to a folder inside the tree would show the same manifests twice.
@@ -78,8 +80,21 @@ mod tests {
         let files = read(dir.path()).unwrap();
         assert_eq!(files.keys().collect::<Vec<_>>(), ["a.yaml", "deep/er/b.yml"]);
 
-        let outside = tempfile::NamedTempFile::new().unwrap();
-        std::os::unix::fs::symlink(outside.path(), dir.path().join("out.yaml")).unwrap();
-        assert!(matches!(read(dir.path()), Err(ReadError::LinkOut { .. })));
+        let (outside, folder) = (tempfile::NamedTempFile::new().unwrap(), tempfile::tempdir().unwrap());
+        let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, dir.path().join(name)).unwrap();
+        link(outside.path(), "NOTES");
+        link(Path::new("nowhere"), "dangling");
+        link(folder.path(), ".hidden");
+        assert_eq!(read(dir.path()).unwrap(), files);
+        for (to, name) in
+            [(outside.path(), "out.yaml"), (folder.path(), "out"), (Path::new("/etc/hosts"), "deep/h.yml")]
+        {
+            link(to, name);
+            let error = read(dir.path()).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains("is a link that leads out of"), "{error}");
+            std::fs::remove_file(dir.path().join(name)).unwrap();
+        }
+        link(Path::new("nowhere"), "dangling.yaml");
+        assert!(matches!(read(dir.path()), Err(ReadError::Io { .. })));
     }
 }

@@ -21,15 +21,18 @@ pub enum ProviderKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FleetSpec {
+    /// The Provider the hosts come from.
     pub provider: Name,
     /// Where the hosts stand, in the provider's words.
     pub region: String,
     /// The jurisdiction the hosts stand in, matched with a stage's `residency`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub residency: Option<Name>,
+    /// How the hosts are paid for. `owned`: they are yours.
     pub purchase: Purchase,
     /// The accelerator model, for example `h200` or `cpu`, matched with a recipe's `hardware`.
     pub accelerator: Name,
+    /// How many hosts the fleet has.
     pub hosts: HostsRange,
 }
 
@@ -43,7 +46,9 @@ pub enum Purchase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HostsRange {
+    /// At least this many Host manifests must name the fleet.
     pub min: u32,
+    /// At most this many may.
     pub max: u32,
 }
 
@@ -51,6 +56,7 @@ pub struct HostsRange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HostSpec {
+    /// The Fleet the host belongs to.
     pub fleet: Name,
     /// On a host without accelerators: how many units' worth of CPU slots it offers.
     #[serde(default, skip_serializing_if = "Option::is_none")]

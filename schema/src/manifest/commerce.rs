@@ -7,6 +7,7 @@ use crate::{Digest, Name};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CustomerSpec {
+    /// A name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
     /// The endpoints this customer's keys may use. Empty: all.
@@ -18,6 +19,7 @@ pub struct CustomerSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KeySpec {
+    /// The Customer whose usage this key's requests are.
     pub customer: Name,
     /// The SHA-256 of the whole key. Keys are 256 random bits, so a slow hash would add nothing.
     pub hash: Digest,

@@ -34,8 +34,10 @@ pub const API_VERSION: &str = "denv.dev/v1";
 pub struct Metadata {
     /// Unique per kind; a Stage's is unique within its Environment.
     pub name: Name,
+    /// Your own words to sort manifests by; denv gives them no meaning.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Your own notes; denv gives them no meaning.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }

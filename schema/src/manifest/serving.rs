@@ -17,15 +17,20 @@ pub struct EnvironmentSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StageSpec {
+    /// The Environment that lists the stage.
     pub environment: Name,
+    /// The Release that should run.
     pub release: Name,
+    /// The Fleets it runs on.
     #[schemars(length(min = 1))]
     pub fleets: Vec<StageFleet>,
     /// Jurisdictions that traffic may be served in; every fleet's `residency` must be one of them. Empty: anywhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub residency: Vec<Name>,
+    /// How gateways spread requests over units.
     #[serde(default)]
     pub routing: Routing,
+    /// How the stage moves from one release to another.
     #[serde(default)]
     pub rollout: Rollout,
     /// How long a host may be silent before its units are replaced. Engines there run on meanwhile.
@@ -40,13 +45,16 @@ fn default_lost_after() -> Period {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StageFleet {
+    /// The Fleet.
     pub name: Name,
+    /// How many serving units run there.
     pub units: UnitRange,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnitRange {
+    /// This many.
     #[schemars(range(max = 10000))]
     pub min: u32,
 }
@@ -69,6 +77,7 @@ impl Default for Routing {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Rollout {
+    /// In which order the old unit goes and the new one comes.
     pub strategy: Strategy,
     /// How many units run the new release at the end of each batch, ascending; the last must be all of them.
     #[schemars(length(min = 1))]
@@ -79,6 +88,7 @@ pub struct Rollout {
     pub bake: Period,
     /// How long requests in flight may finish on a unit that left rotation.
     pub drain_timeout: Period,
+    /// What to do when a new unit does not become or stay healthy.
     pub on_alarm: OnAlarm,
 }
 
@@ -108,7 +118,9 @@ pub enum Strategy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnAlarm {
+    /// Back to the release before, and hold there.
     Rollback,
+    /// Go no further until a person decides.
     Pause,
 }
 
@@ -116,6 +128,7 @@ pub enum OnAlarm {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EndpointSpec {
+    /// The models it offers. Each name is offered by one Endpoint only.
     #[schemars(length(min = 1))]
     pub models: Vec<EndpointModel>,
 }
@@ -125,5 +138,6 @@ pub struct EndpointSpec {
 pub struct EndpointModel {
     /// The name that requests ask for.
     pub name: String,
+    /// The Stage that answers.
     pub stage: StageId,
 }

@@ -13,6 +13,7 @@ use crate::{Digest, Name};
 pub struct EngineSpec {
     /// Which engine: it decides how a release becomes flags.
     pub kind: EngineKind,
+    /// For people: which version `command` starts.
     pub version: String,
     /// The program and its first arguments, found on the host's engine path. The kinds `llama-cpp` and `vllm` add
     /// the release's flags; for `command` it is the whole command, with `${port}`, `${weights}` and `${model}`
@@ -24,8 +25,11 @@ pub struct EngineSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EngineKind {
+    /// llama.cpp's `llama-server`.
     LlamaCpp,
+    /// vLLM's `vllm serve`.
     Vllm,
+    /// Any program that answers `GET /health` with 200 and serves the OpenAI API on its port.
     Command,
 }
 
@@ -35,7 +39,9 @@ pub enum EngineKind {
 pub struct RecipeSpec {
     /// The model this combination was tested with.
     pub model: String,
+    /// The Engine this combination was tested with.
     pub engine: Name,
+    /// The hardware this combination was tested on.
     pub hardware: Hardware,
     /// Flags added to the engine's command as they stand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -96,10 +102,15 @@ pub struct Hardware {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReleaseSpec {
+    /// The model it serves.
     pub model: Model,
+    /// The Engine that serves it: the recipe's.
     pub engine: Name,
+    /// The Recipe it follows.
     pub recipe: Name,
+    /// How accelerators are used.
     pub topology: Topology,
+    /// Settings of the engine.
     #[serde(default)]
     pub config: EngineConfig,
 }
@@ -107,7 +118,9 @@ pub struct ReleaseSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Model {
+    /// The model's name as the engine knows it: the recipe's `model`.
     pub name: String,
+    /// The file that holds the weights. Without it, the engine finds them by the model's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<Weights>,
 }
@@ -129,7 +142,9 @@ pub struct Weights {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Topology {
+    /// Whether prefill and decode share accelerators.
     pub mode: TopologyMode,
+    /// What one serving unit takes: either `gpus` or, on hosts without them, `cpuSlots`.
     pub replica: Pool,
 }
 
@@ -144,12 +159,15 @@ pub enum TopologyMode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Pool {
+    /// Accelerators of one host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1024))]
     pub gpus: Option<u32>,
+    /// CPU slots of one host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1024))]
     pub cpu_slots: Option<u32>,
+    /// How the model is spread over the accelerators; the degrees multiply to `gpus`.
     #[serde(default)]
     pub parallelism: Parallelism,
 }
@@ -157,10 +175,13 @@ pub struct Pool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Parallelism {
+    /// Each layer is split this many ways.
     #[schemars(range(min = 1))]
     pub tensor: u32,
+    /// The layers stand in this many groups, one after the other.
     #[schemars(range(min = 1))]
     pub pipeline: u32,
+    /// The model stands side by side this many times.
     #[schemars(range(min = 1))]
     pub data: u32,
 }

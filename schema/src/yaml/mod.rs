@@ -96,6 +96,7 @@ impl<'a> Part<'a> {
     /// The documents of this part: one, but where `...` ends one. Duplicate keys, tabs, unknown tags and alias
     /// bombs are errors; YAML 1.1's booleans are text.
     pub(crate) fn read(self) -> Result<Vec<Document<'a>>, YamlError> {
+        self.check_line_ends()?;
         let values: Vec<Value> = serde_yaml::from_multiple_with_options(self.text, options())
             .map_err(|error| self.explain(&error))?;
         let document = |(number, value)| {
@@ -103,6 +104,22 @@ impl<'a> Part<'a> {
             Document { value, source }
         };
         Ok(values.into_iter().enumerate().map(document).collect())
+    }
+
+    /// Some readers take a carriage return by itself for the end of a line, and others do not.
+    fn check_line_ends(self) -> Result<(), YamlError> {
+        for (number, line) in self.text.split('\n').enumerate() {
+            let line = line.strip_suffix('\r').unwrap_or(line);
+            if let Some(at) = line.find('\r') {
+                let place = Place { line: number + 1, column: line[..at].chars().count() + 1 };
+                return Err(YamlError {
+                    place: self.place(place),
+                    message: "a carriage return stands by itself".to_owned(),
+                    hint: Some("end lines with a line feed"),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// A place in this part as one in the whole text.

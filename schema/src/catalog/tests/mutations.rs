@@ -141,7 +141,7 @@ fn insert_unknown(value: &mut serde_json::Value, left: &mut usize, free: bool) -
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn damaged_manifests_are_refused_with_places_or_accepted_whole(

@@ -59,6 +59,7 @@ fn traps_are_errors_at_their_place() {
         ("- a\n- b\n".to_owned(), "a.yaml:1:1: a manifest is a mapping of fields, and this is a list"),
         ("hello\n".to_owned(), "a.yaml:1:1: a manifest is a mapping of fields, and this is text"),
         ("a\0: b\n".to_owned(), "a.yaml:1:2: "),
+        ("a: 1\r\nb: 2\rc: 3\n".to_owned(), "a.yaml:2:5: a carriage return stands by itself"),
         ("\u{feff}a: [\n".to_owned(), "a.yaml:1:4: unclosed bracket"),
         ("a: 1\n\u{feff}b: 2\n".to_owned(), "a.yaml:2:1: a BOM must not appear inside a document"),
         (customer("  x: 1\n").replace('\n', "\r\n"), "a.yaml:5:3: unknown field `x` in `spec`"),

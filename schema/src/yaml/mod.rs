@@ -99,6 +99,7 @@ impl<'a> Part<'a> {
         self.check_line_ends()?;
         let values: Vec<Value> = serde_yaml::from_multiple_with_options(self.text, options())
             .map_err(|error| self.explain(&error))?;
+        self.check_merges()?;
         let document = |(number, value)| {
             let source = Source { part: self, number, places: OnceCell::new() };
             Document { value, source }
@@ -120,6 +121,21 @@ impl<'a> Part<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The reader takes several merge keys in one mapping, where any other key may stand once.
+    fn check_merges(self) -> Result<(), YamlError> {
+        if !self.text.contains("<<") {
+            return Ok(());
+        }
+        match places::index(self.text).iter().find_map(Places::second_merge) {
+            Some(place) => Err(YamlError {
+                place: self.place(place),
+                message: "the key `<<` is written twice".to_owned(),
+                hint: Some("merge several at once: `<<: [*one, *other]`"),
+            }),
+            None => Ok(()),
+        }
     }
 
     /// A place in this part as one in the whole text.

@@ -8,19 +8,27 @@ use super::Place;
 
 /// Where each JSON pointer stands: for a field the key, and the value.
 #[derive(Debug, Default)]
-pub(super) struct Places(HashMap<String, (Place, Place)>);
+pub(super) struct Places {
+    of: HashMap<String, (Place, Place)>,
+    second_merge: Option<Place>,
+}
 
 impl Places {
+    /// A merge key in a mapping that has one already.
+    pub(super) fn second_merge(&self) -> Option<Place> {
+        self.second_merge
+    }
+
     /// The key's and the value's place at a JSON pointer. What is not written out stands where the merge key is that
     /// may have brought it, else where its nearest ancestor's value is.
     pub(super) fn nearest(&self, pointer: &str) -> Option<(Place, Place)> {
-        if let Some(found) = self.0.get(pointer) {
+        if let Some(found) = self.of.get(pointer) {
             return Some(*found);
         }
         let mut pointer = pointer;
         loop {
             pointer = &pointer[..pointer.rfind('/')?];
-            let found = self.0.get(&format!("{pointer}/<<")).or_else(|| self.0.get(pointer));
+            let found = self.of.get(&format!("{pointer}/<<")).or_else(|| self.of.get(pointer));
             if let Some((_, value)) = found {
                 return Some((*value, *value));
             }
@@ -63,7 +71,7 @@ pub(super) fn index(text: &str) -> Vec<Places> {
             _ => {}
         }
     }
-    documents.retain(|places| !places.0.is_empty());
+    documents.retain(|places| !places.of.is_empty());
     documents
 }
 
@@ -86,6 +94,9 @@ fn enter(places: &mut Places, stack: &mut [Frame], place: Place) -> String {
             (format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1")), key_place)
         }
     };
-    places.0.insert(pointer.clone(), (key_place, place));
+    let before = places.of.insert(pointer.clone(), (key_place, place));
+    if before.is_some() && pointer.ends_with("/<<") {
+        places.second_merge.get_or_insert(key_place);
+    }
     pointer
 }

@@ -48,6 +48,10 @@ fn traps_are_errors_at_their_place() {
         (format!("{head}{merges}"), "a.yaml:4:1: unknown field `x` in the manifest"),
         (format!("{head}{merges}"), "a.yaml:5:16: unknown field `coulour` in `spec`"),
         (format!("{head}spec: {{<<: {{coulour: red}}}}\n"), "a.yaml:4:12: unknown field `coulour` in `spec`"),
+        (
+            customer("  <<: {displayName: a}\n  <<: {displayName: b}\n"),
+            "a.yaml:6:3: the key `<<` is written twice",
+        ),
         (customer("  displayName: !shout b\n"), "unsupported tag `!shout`"),
         (customer("  displayName: !include /etc/passwd\n"), "unsupported tag `!include`"),
         (customer("  ~: b\n"), "a.yaml:5:3: a key must be text"),

@@ -35,8 +35,8 @@ pub(super) fn judge(
         );
         return refuse(reason, Diagnostics::default());
     }
-    let files = mirror.files(head, &config.folder)?;
-    if files.is_empty() {
+    let (files, mut unreadable) = mirror.files(head, &config.folder)?;
+    if files.is_empty() && unreadable.is_empty() {
         let place = if config.folder.is_empty() {
             "the repository".to_owned()
         } else {
@@ -46,17 +46,19 @@ pub(super) fn judge(
         let reason = format!("no manifests (`.yaml`, `.yml`) in {place}; nothing is removed for that");
         return refuse(reason, Diagnostics::default());
     }
-    match Catalog::from_files_after(&files, deployed) {
-        Ok(catalog) => {
+    let found = match Catalog::from_files_after(&files, deployed) {
+        Ok(catalog) if unreadable.is_empty() => {
             let revision = Revision { view, reason: String::new(), diagnostics: Diagnostics::default() };
-            Ok(Judged::Accepted { revision, catalog: Arc::new(catalog) })
+            return Ok(Judged::Accepted { revision, catalog: Arc::new(catalog) });
         }
+        Ok(_) => unreadable,
         Err(found) => {
-            let faults =
-                if found.len() == 1 { "1 fault".to_owned() } else { format!("{} faults", found.len()) };
-            let first = found.iter().next().map(ToString::to_string).unwrap_or_default();
-            let first = first.lines().next().unwrap_or_default().to_owned();
-            refuse(format!("{faults} in its manifests, the first: {first}"), found)
+            found.iter().for_each(|diagnostic| unreadable.push(diagnostic.clone()));
+            unreadable
         }
-    }
+    };
+    let faults = if found.len() == 1 { "1 fault".to_owned() } else { format!("{} faults", found.len()) };
+    let first = found.iter().next().map(ToString::to_string).unwrap_or_default();
+    let first = first.lines().next().unwrap_or_default().to_owned();
+    refuse(format!("{faults} in its manifests, the first: {first}"), found)
 }

@@ -98,7 +98,7 @@ impl Source {
         let Some(accepted) = &self.accepted else { return Ok(()) };
         let (config, commit) = (self.config.clone(), accepted.view.commit.clone());
         let files = blocking(move || Mirror::open(&config)?.files(&commit, &config.folder)).await;
-        let files = files.map_err(|error| crate::chain(&error))?;
+        let (files, _) = files.map_err(|error| crate::chain(&error))?;
         // It was judged when it was accepted; only what it means is needed again.
         let catalog = Catalog::from_files(&files).map_err(|found| found.to_string())?;
         self.catalog.send_replace(Some(Arc::new(catalog)));

@@ -193,3 +193,35 @@ fn urls_are_shown_without_passwords() {
     assert_eq!(shown("https://bot:hunter2@[::1]:8443/a.git"), "https://[::1]:8443/a.git");
     assert_eq!(shown("https://bot:hun/ter2@example.com/a.git"), "https://example.com/a.git");
 }
+
+/// Adds links to the head's tree, as a new commit.
+fn link(dir: &Path, links: &[(&str, &str)]) {
+    let repository = Repository::open_bare(dir.join("remote")).unwrap();
+    let head = repository.find_reference("refs/heads/main").unwrap().peel_to_commit().unwrap();
+    let mut builder = git2::build::TreeUpdateBuilder::new();
+    for (name, target) in links {
+        builder.upsert(*name, repository.blob(target.as_bytes()).unwrap(), git2::FileMode::Link);
+    }
+    let tree = builder.create_updated(&repository, &head.tree().unwrap()).unwrap();
+    let tree = repository.find_tree(tree).unwrap();
+    let author = Signature::now("Ada", "ada@example.com").unwrap();
+    repository.commit(Some("refs/heads/main"), &author, &author, "link", &tree, &[&head]).unwrap();
+}
+
+#[tokio::test]
+async fn links_are_followed_inside_the_tree_and_refused_out_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = QUICKSTART.to_vec();
+    let customer = files.pop().unwrap();
+    files.push(("shared/customers.txt", customer.1));
+    commit(dir.path(), &files, "begin", None);
+    link(dir.path(), &[("chat/commerce.yaml", "../shared/customers.txt")]);
+    let bench = Bench::start(dir).await;
+    assert_eq!(bench.look().await.state, SourceState::Ready);
+    assert_eq!(bench.catalog.borrow().as_ref().unwrap().customers.len(), 1);
+
+    link(bench.dir.path(), &[("chat/out.yaml", "../../etc/passwd"), ("root.yaml", "/etc/passwd")]);
+    let found = bench.look().await.refused.unwrap().diagnostics.to_string();
+    assert!(found.contains("chat/out.yaml: the file is a link that leads to no file"), "{found}");
+    assert!(found.contains("root.yaml: the file is a link that leads to no file"), "{found}");
+}

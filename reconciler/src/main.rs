@@ -108,6 +108,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         queues: Arc::clone(&queues),
         state,
         serving,
+        doubtful: false,
     };
     let lifetime = arguments.certificate_lifetime.get();
     let link = Link::new(

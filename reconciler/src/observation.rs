@@ -76,9 +76,13 @@ impl Observation {
         stream
     }
 
-    pub fn host_reported(&self, name: &Name, report: HostReport, now: Timestamp) {
+    /// What is still under way on an earlier stream is older than what the new one began with, and is not believed.
+    pub fn host_reported(&self, name: &Name, stream: u64, report: HostReport, now: Timestamp) {
         let changed = {
             let mut state = self.lock();
+            if state.hosts_speaking.get(name) != Some(&stream) {
+                return;
+            }
             let Some(host) = state.observed.hosts.get_mut(name) else { return };
             host.last_seen = now;
             let changed = host.report != report;
@@ -127,9 +131,13 @@ impl Observation {
         stream
     }
 
-    pub fn gateway_reported(&self, name: &Name, report: GatewayReport, now: Timestamp) {
+    /// As with hosts, only the newest stream is believed.
+    pub fn gateway_reported(&self, name: &Name, stream: u64, report: GatewayReport, now: Timestamp) {
         let changed = {
             let mut state = self.lock();
+            if state.gateways_speaking.get(name) != Some(&stream) {
+                return;
+            }
             let Some(gateway) = state.observed.gateways.get_mut(name) else { return };
             gateway.last_seen = now;
             let changed = gateway.report != report;
@@ -189,13 +197,21 @@ impl Observation {
                 .collect();
             (hosts, gateways)
         };
+        let mut failed = None;
         for (observed, name) in hosts {
-            store.save_host(&name, &observed).await?;
+            if let Err(error) = store.save_host(&name, &observed).await {
+                // It is tried again, whether or not it changes.
+                self.lock().unsaved_hosts.insert(name);
+                failed = Some(error);
+            }
         }
         for (observed, name) in gateways {
-            store.save_gateway(&name, &observed).await?;
+            if let Err(error) = store.save_gateway(&name, &observed).await {
+                self.lock().unsaved_gateways.insert(name);
+                failed = Some(error);
+            }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     fn tell(&self) {
@@ -204,5 +220,55 @@ impl Observation {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use denv_schema::wire::{Inventory, Rotation, UnitReport};
+
+    use super::*;
+
+    fn report(cpus: u32) -> HostReport {
+        HostReport { inventory: Inventory { cpus, ..Inventory::default() }, ..HostReport::default() }
+    }
+
+    fn hello(cpus: u32, now: Timestamp) -> HostHello {
+        HostHello { version: String::new(), ingress: String::new(), clock: now, report: report(cpus) }
+    }
+
+    async fn observation() -> (tempfile::TempDir, Observation) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("denv.db"), &"t".parse().unwrap()).await.unwrap();
+        (dir, Observation::load(&store, Timestamp::UNIX_EPOCH).await.unwrap())
+    }
+
+    #[tokio::test]
+    async fn an_earlier_stream_of_a_host_is_not_believed() {
+        let (_dir, observation) = observation().await;
+        let (name, now): (Name, _) = ("h".parse().unwrap(), Timestamp::UNIX_EPOCH);
+        let first = observation.host_attached(&name, hello(1, now), now);
+        let second = observation.host_attached(&name, hello(2, now), now);
+        observation.host_reported(&name, first, report(3), now);
+        assert!(!observation.host_detached(&name, first, now));
+        let host = observation.snapshot().hosts.remove(&name).unwrap();
+        assert!(host.connected);
+        assert_eq!(host.report, report(2));
+        observation.host_reported(&name, second, report(4), now);
+        assert_eq!(observation.snapshot().hosts[&name].report, report(4));
+    }
+
+    #[tokio::test]
+    async fn an_earlier_stream_of_a_gateway_is_not_believed() {
+        let (_dir, observation) = observation().await;
+        let (name, now): (Name, _) = ("g".parse().unwrap(), Timestamp::UNIX_EPOCH);
+        let hello = || GatewayHello { version: String::new(), clock: now, report: GatewayReport::default() };
+        let first = observation.gateway_attached(&name, hello(), now);
+        observation.gateway_attached(&name, hello(), now);
+        let unit = UnitReport { generation: 1, rotation: Rotation::Out, in_rotation: false, inflight: 0 };
+        let stale =
+            GatewayReport { units: [("chat.prod.0".into(), unit)].into(), ..GatewayReport::default() };
+        observation.gateway_reported(&name, first, stale, now);
+        assert_eq!(observation.snapshot().gateways[&name].report, GatewayReport::default());
     }
 }

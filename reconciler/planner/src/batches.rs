@@ -4,9 +4,28 @@ use std::collections::BTreeMap;
 
 use denv_schema::Name;
 
+/// How many units of each fleet run the new release at the end of a batch of `size`. Places that no unit keeps are
+/// filled first: nothing has to leave for them, and while they are empty, perhaps nothing may.
+pub(crate) fn batch(
+    size: u32,
+    units: &BTreeMap<Name, u32>,
+    kept: &BTreeMap<Name, u32>,
+) -> BTreeMap<Name, u32> {
+    let kept = |name: &Name| kept.get(name).copied().unwrap_or(0);
+    let open: BTreeMap<Name, u32> =
+        units.iter().map(|(name, of)| (name.clone(), of.saturating_sub(kept(name)))).collect();
+    let mut given = stripe(size, &open);
+    let left = size - given.values().sum::<u32>();
+    let taken = units.iter().map(|(name, of)| (name.clone(), of - open[name])).collect();
+    for (name, more) in stripe(left, &taken) {
+        *given.entry(name).or_default() += more;
+    }
+    given
+}
+
 /// Spreads `size` units of a batch over fleets in proportion to their units, so that no fleet loses more than its
 /// share. Each unit goes to the fleet that would be least far along with it; ties go by name.
-pub(crate) fn stripe(size: u32, units: &BTreeMap<Name, u32>) -> BTreeMap<Name, u32> {
+fn stripe(size: u32, units: &BTreeMap<Name, u32>) -> BTreeMap<Name, u32> {
     let mut given: BTreeMap<Name, u32> = units.keys().map(|name| (name.clone(), 0)).collect();
     for _ in 0..size {
         let next = units
@@ -38,6 +57,17 @@ mod tests {
         assert_eq!(stripe(1, &units(&[2, 4])).into_values().collect::<Vec<_>>(), [0, 1]);
         assert_eq!(stripe(3, &units(&[2, 4])).into_values().collect::<Vec<_>>(), [1, 2]);
         assert_eq!(stripe(9, &units(&[2, 4])).into_values().collect::<Vec<_>>(), [2, 4]);
+    }
+
+    #[test]
+    fn empty_places_are_filled_first() {
+        let batch =
+            |size, kept: &[u32]| batch(size, &units(&[2, 2]), &units(kept)).into_values().collect::<Vec<_>>();
+        assert_eq!(batch(1, &[2, 2]), [1, 0]);
+        assert_eq!(batch(1, &[2, 1]), [0, 1]);
+        assert_eq!(batch(2, &[2, 1]), [1, 1]);
+        assert_eq!(batch(4, &[2, 1]), [2, 2]);
+        assert_eq!(batch(9, &[0, 5]), [2, 2]);
     }
 
     proptest! {

@@ -11,7 +11,7 @@ use crate::converge::{count, floor};
 use crate::lifecycle::drained;
 use crate::plan::{Plan, Step};
 use crate::records::{Phase, UnitPhase, UnitRecord};
-use crate::status::{UnitStatus, status};
+use crate::status::{Service, UnitStatus, service, status};
 use crate::world::World;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +115,11 @@ pub fn check(world: &World<'_>, plan: &Plan) -> Vec<Violation> {
 }
 
 fn is_ready(world: &World<'_>, id: &UnitId, record: &UnitRecord) -> bool {
-    record.phase == UnitPhase::Ready && status(world, id, record).is_ready()
+    serves(world, id, record) == Service::Sure
+}
+
+fn serves(world: &World<'_>, id: &UnitId, record: &UnitRecord) -> Service {
+    service(world, record, &status(world, id, record))
 }
 
 fn budget(
@@ -134,7 +138,8 @@ fn budget(
     // A stage that no manifest has keeps nothing; one with nothing good to keep has no floor.
     let Some(spec) = world.catalog.stages.get(stage) else { return };
     let gone = count(drained.iter().filter(|(id, record)| is_ready(world, id, record)));
-    if gone == 0 || world.records.stages.get(stage).is_none_or(|record| record.good.is_none()) {
+    let perhaps = drained.iter().any(|(id, record)| serves(world, id, record) == Service::Perhaps);
+    if gone == 0 && !perhaps || world.records.stages.get(stage).is_none_or(|record| record.good.is_none()) {
         return;
     }
     let units = || world.records.units.iter().filter(|(_, record)| record.stage == *stage);

@@ -7,12 +7,13 @@ use denv_schema::launch::LaunchTemplate;
 use denv_schema::manifest::{StageSpec, Strategy};
 use denv_schema::{Digest, MemberId, Name, StageId, UnitId};
 
+use crate::batches::batch;
 use crate::deployment::{Pass, Unit};
 use crate::loss;
 use crate::placement::place;
 use crate::plan::{Step, Subject, WaitingOn};
 use crate::records::{StageRecord, UnitPhase, UnitRecord};
-use crate::status::UnitStatus;
+use crate::status::{Service, UnitStatus};
 use crate::world::signed;
 
 /// A release, and what it means.
@@ -29,8 +30,8 @@ pub(crate) struct Goal<'a> {
     pub release: Option<Release<'a>>,
     /// How many units each fleet has in the end.
     pub units: BTreeMap<Name, u32>,
-    /// How many of them run the release at the end of this batch.
-    pub batch: BTreeMap<Name, u32>,
+    /// How many of all of them run the release at the end of this batch.
+    pub size: u32,
     /// Units leave without waiting to be replaced one by one when they serve nobody: the way back is short.
     pub back: bool,
 }
@@ -56,22 +57,28 @@ pub(crate) fn converge(
 ) -> Progress {
     let template = goal.release.map(|release| release.digest);
     let mut budget = Budget::of(spec, goal, units);
-    let mut repair_at = record.repairs.not_before;
+    // What the good release's failures have put off is its own next try, not the release that may mend it.
+    let is_good = record.good.as_ref().is_some_and(|good| Some(good.digest) == template);
+    let mut repair_at = record.repairs.not_before.filter(|_| is_good);
     let (mut done, mut ready) = (true, 0);
     let mut fleets: Vec<&Name> = goal.units.keys().collect();
     fleets
         .extend(units.iter().map(|unit| &unit.record.fleet).filter(|fleet| !goal.units.contains_key(*fleet)));
     fleets.sort();
     fleets.dedup();
-    for fleet in fleets {
-        let sorted = Sorted::of(pass, spec, template, fleet, goal, units);
-        if template.is_some() && !goal.back {
-            repair_at = drain_failed(pass, record, &sorted, repair_at);
-        } else {
-            drain_failed(pass, record, &sorted, None);
+    let fleets: Vec<(&Name, Sorted<'_, '_>)> = fleets
+        .into_iter()
+        .map(|fleet| (fleet, Sorted::of(pass, spec, template, fleet, goal, units)))
+        .collect();
+    let kept = fleets.iter().map(|(fleet, sorted)| ((*fleet).clone(), count(&sorted.others))).collect();
+    let batch = batch(goal.size, &goal.units, &kept);
+    for (fleet, sorted) in fleets {
+        let next = drain_failed(pass, record, sorted.failed.iter().copied(), repair_at);
+        if is_good && !goal.back {
+            repair_at = next;
         }
         let want = goal.units.get(fleet).copied().unwrap_or(0);
-        let target = goal.batch.get(fleet).copied().unwrap_or(0);
+        let target = batch.get(fleet).copied().unwrap_or(0);
         let turn = Turn { stage, spec, fleet, want, target, back: goal.back };
         let room = start(pass, &turn, goal, &sorted, repair_at);
         drain_others(pass, &turn, &sorted, &mut budget, room);
@@ -101,8 +108,18 @@ impl Budget {
         }
     }
 
-    fn allows_one_less(&self) -> bool {
-        self.ready > self.floor
+    /// Whether a unit may leave, and if so, that it does.
+    fn take(&mut self, unit: &Unit<'_>) -> bool {
+        match unit.service {
+            Service::Nobody => true,
+            // It is not among the ready, but may be in truth: those must do without it.
+            Service::Perhaps => self.ready >= self.floor,
+            Service::Sure if self.ready > self.floor => {
+                self.ready -= 1;
+                true
+            }
+            Service::Sure => false,
+        }
     }
 }
 
@@ -164,13 +181,13 @@ struct Turn<'a> {
 }
 
 /// What failed serves nobody: it leaves at once. Each failure of the good release makes the next try wait longer.
-fn drain_failed(
+pub(crate) fn drain_failed<'u, 'w: 'u>(
     pass: &mut Pass<'_>,
     record: &StageRecord,
-    sorted: &Sorted<'_, '_>,
+    units: impl IntoIterator<Item = &'u Unit<'w>>,
     mut repair_at: Option<jiff::Timestamp>,
 ) -> Option<jiff::Timestamp> {
-    for unit in &sorted.failed {
+    for unit in units {
         let UnitStatus::Failed { reason } = &unit.status else { continue };
         let is_good = record.good.as_ref().is_some_and(|good| good.digest == unit.record.template);
         let next = is_good.then(|| {
@@ -252,17 +269,17 @@ fn drain_others(
     let ready_mine = count(sorted.mine.iter().filter(|unit| unit.is_ready()));
     let mut left = count(&sorted.others);
     let mut order = sorted.others.clone();
-    order.sort_by_key(|unit| (unit.is_ready(), unit.record.created, unit.id));
+    order.sort_by_key(|unit| (unit.service, unit.record.created, unit.id));
     for unit in order {
         if left <= turn.want.saturating_sub(turn.target) {
             return;
         }
         // What remains, with what is ready of the new, must still be all that the fleet should have.
         let replaced = left - 1 + ready_mine >= turn.want;
-        let may_go = if unit.is_ready() {
-            budget.allows_one_less() && (replaced || turn.spec.rollout.strategy == Strategy::Replace)
-        } else if matches!(unit.status, UnitStatus::Silent { .. }) {
+        let may_go = if matches!(unit.status, UnitStatus::Silent { .. }) {
             pass.brake.is_none() && replaced
+        } else if unit.service != Service::Nobody {
+            replaced || turn.spec.rollout.strategy == Strategy::Replace
         } else {
             // It serves nobody. One that never did may always go; one that did goes where its place is needed.
             replaced
@@ -271,11 +288,8 @@ fn drain_others(
                 || turn.spec.rollout.strategy == Strategy::Replace
                 || !room
         };
-        if !may_go {
+        if !may_go || !budget.take(unit) {
             continue;
-        }
-        if unit.is_ready() {
-            budget.ready -= 1;
         }
         left -= 1;
         pass.drain(unit, "its stage runs another release now".to_owned(), None);
@@ -286,17 +300,14 @@ fn drain_others(
 fn drain_surplus(pass: &mut Pass<'_>, turn: &Turn<'_>, sorted: &Sorted<'_, '_>, budget: &mut Budget) {
     let surplus = count(&sorted.mine).saturating_sub(turn.want);
     let mut order = sorted.mine.clone();
-    order.sort_by_key(|unit| (unit.is_ready(), std::cmp::Reverse((unit.record.created, unit.id))));
+    order.sort_by_key(|unit| (unit.service, std::cmp::Reverse((unit.record.created, unit.id))));
     for unit in order.into_iter().take(surplus as usize) {
         // A silent one may be the one that runs: which to keep is seen when it can be heard.
         if matches!(unit.status, UnitStatus::Silent { .. }) && pass.brake.is_some() {
             return;
         }
-        if unit.is_ready() {
-            if !budget.allows_one_less() {
-                return;
-            }
-            budget.ready -= 1;
+        if !budget.take(unit) {
+            continue;
         }
         let message = format!(
             "fleet `{}` has {} units of the stage, and {} are wanted",

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use denv_schema::manifest::{OnAlarm, Rollout, StageSpec, Strategy};
 use denv_schema::{Digest, Name, StageId, UnitId};
 
-use crate::batches::stripe;
 use crate::converge::{Goal, Progress, Release, converge, count};
 use crate::placement::{Usage, place};
 use crate::plan::{Plan, Step, Subject, WaitingOn};
-use crate::records::{Deployment, Good, Hold, Phase, StageRecord, UnitPhase, UnitRecord};
-use crate::status::{UnitStatus, status};
+use crate::records::{Deployment, Good, Hold, Phase, StageRecord, UnitRecord};
+use crate::status::{Service, UnitStatus, service, status};
+use crate::wake::wake_at;
 use crate::world::{World, signed};
-use crate::{lifecycle, loss};
+use crate::{converge, lifecycle, loss};
 
 /// What to do next, in a world.
 pub fn plan(world: &World<'_>) -> Plan {
@@ -25,7 +25,9 @@ pub fn plan(world: &World<'_>) -> Plan {
     };
     let mut units: BTreeMap<&StageId, Vec<Unit<'_>>> = BTreeMap::new();
     for (id, record) in &world.records.units {
-        let unit = Unit { id, record, status: status(world, id, record) };
+        let status = status(world, id, record);
+        let service = service(world, record, &status);
+        let unit = Unit { id, record, status, service };
         units.entry(&record.stage).or_default().push(unit);
     }
     for (id, spec) in &world.catalog.stages {
@@ -35,6 +37,7 @@ pub fn plan(world: &World<'_>) -> Plan {
     for (id, units) in units {
         remove_stage(&mut pass, id, &units);
     }
+    pass.plan.wake_at = wake_at(world, &pass.plan.waiting);
     pass.plan
 }
 
@@ -70,12 +73,13 @@ pub(crate) struct Unit<'w> {
     pub id: &'w UnitId,
     pub record: &'w UnitRecord,
     pub status: UnitStatus,
+    pub service: Service,
 }
 
 impl Unit<'_> {
-    /// In rotation, and recorded so.
+    /// In rotation, recorded so, and just heard of.
     pub(crate) fn is_ready(&self) -> bool {
-        self.record.phase == UnitPhase::Ready && self.status.is_ready()
+        self.service == Service::Sure
     }
 
     pub(crate) fn is_failed(&self) -> bool {
@@ -119,6 +123,7 @@ fn plan_stage(pass: &mut Pass<'_>, id: &StageId, spec: &StageSpec, units: &[Unit
             }
         }
         Some(deployment) if deployment.paused => {
+            converge::drain_failed(pass, record, units.iter().filter(|unit| unit.record.is_active()), None);
             let reason = deployment.reason.clone().unwrap_or_default();
             pass.plan.wait(Subject::Stage(id.clone()), WaitingOn::Paused { reason });
         }
@@ -132,7 +137,10 @@ fn plan_stage(pass: &mut Pass<'_>, id: &StageId, spec: &StageSpec, units: &[Unit
 fn remove_stage(pass: &mut Pass<'_>, id: &StageId, units: &[Unit<'_>]) {
     let rollout = Rollout::default();
     for unit in units {
-        if unit.record.is_active() {
+        let is_silent = matches!(unit.status, UnitStatus::Silent { .. });
+        if let Some(waiting) = pass.brake.clone().filter(|_| is_silent) {
+            pass.plan.wait(Subject::Unit(unit.id.clone()), waiting);
+        } else if unit.record.is_active() {
             pass.drain(unit, format!("stage `{id}` was removed"), None);
         } else {
             lifecycle::advance(pass, unit, &rollout);
@@ -222,11 +230,32 @@ impl Stage<'_> {
         match self.room(pass) {
             Ok(()) => self.move_to(pass, Phase::Rolling { batch: 0 }, None),
             Err(waiting) => {
-                // What runs is kept meanwhile, also when its units fail.
                 if self.record.good.is_some() {
+                    // What runs is kept meanwhile, also when its units fail.
                     self.keep(pass, false);
+                } else {
+                    self.make_room(pass);
                 }
                 self.wait(pass, waiting);
+            }
+        }
+    }
+
+    /// Nothing was ever good: what an earlier try has started and serves nobody, or is more than is wanted, must not
+    /// stand in the way.
+    fn make_room(&self, pass: &mut Pass<'_>) {
+        for fleet in &self.spec.fleets {
+            let here = self.units.iter().filter(|unit| unit.record.fleet == fleet.name);
+            let mut others: Vec<&Unit<'_>> = here
+                .filter(|unit| unit.record.is_active())
+                .filter(|unit| unit.record.template != self.release.digest || unit.is_failed())
+                .collect();
+            others.sort_by_key(|unit| std::cmp::Reverse((unit.service, unit.record.created, unit.id)));
+            for (place, unit) in (0..).zip(others) {
+                let is_silent = matches!(unit.status, UnitStatus::Silent { .. });
+                if (unit.service == Service::Nobody || place >= fleet.units.min) && !is_silent {
+                    pass.drain(unit, "its stage wants another release now".to_owned(), None);
+                }
             }
         }
     }
@@ -283,7 +312,7 @@ impl Stage<'_> {
                 template: &deployment.template,
                 digest: deployment.digest,
             }),
-            batch: stripe(size, &units),
+            size,
             units,
             back: false,
         };
@@ -294,7 +323,18 @@ impl Stage<'_> {
         let progress = self.advance(pass, deployment, batch);
         if progress.done {
             self.move_to(pass, Phase::Baking { batch }, None);
-        } else if !pass.plan.waiting.contains_key(&Subject::Stage(self.id.clone())) {
+        } else {
+            self.wait_for_units(pass, &progress, batch);
+        }
+    }
+
+    fn wait_for_units(&self, pass: &mut Pass<'_>, progress: &Progress, batch: u32) {
+        if !pass.plan.waiting.contains_key(&Subject::Stage(self.id.clone())) {
+            if let Some(until) = pass.world.deaf_until() {
+                let gateways = pass.world.observed.gateways.keys().cloned().collect();
+                self.wait(pass, WaitingOn::SilentGateways { gateways, until });
+                return;
+            }
             let total = self.fleets().values().sum();
             let of = self.spec.rollout.batches.get(batch as usize).map_or(total, |amount| amount.of(total));
             self.wait(pass, WaitingOn::Units { ready: progress.ready, of });
@@ -305,8 +345,10 @@ impl Stage<'_> {
         let progress = self.advance(pass, deployment, batch);
         let until = deployment.since + signed(self.spec.rollout.bake.get());
         let is_last = batch as usize + 1 >= self.spec.rollout.batches.len();
-        if pass.world.now < until || !progress.done {
-            self.wait(pass, WaitingOn::Bake { until: until.max(pass.world.now) });
+        if pass.world.now < until {
+            self.wait(pass, WaitingOn::Bake { until });
+        } else if !progress.done {
+            self.wait_for_units(pass, &progress, batch);
         } else if is_last {
             self.move_to(pass, Phase::Verifying, None);
         } else {
@@ -315,18 +357,26 @@ impl Stage<'_> {
     }
 
     fn verifying(&self, pass: &mut Pass<'_>, deployment: &Deployment) {
-        if self.advance(pass, deployment, u32::MAX).done {
+        let progress = self.advance(pass, deployment, u32::MAX);
+        if !progress.done {
+            self.wait_for_units(pass, &progress, u32::MAX);
+        } else {
             let Deployment { to, template, digest, .. } = deployment.clone();
-            for unit in self.units.iter().filter(|unit| unit.record.is_active() && unit.record.release != to)
-            {
-                pass.step(Step::RenameRelease { unit: unit.id.clone(), release: to.clone() });
-            }
+            self.rename(pass, &to, digest);
             let good = Good { release: to, template, digest };
             pass.step(Step::MarkGood { stage: self.id.clone(), good });
             if self.record.repairs.failures > 0 {
                 pass.step(Step::SettleRepairs { stage: self.id.clone() });
             }
             self.move_to(pass, Phase::Succeeded, None);
+        }
+    }
+
+    /// What runs just what a release means is called by its name.
+    fn rename(&self, pass: &mut Pass<'_>, to: &Name, digest: Digest) {
+        let other = |unit: &&Unit<'_>| unit.record.is_active() && unit.record.template == digest;
+        for unit in self.units.iter().filter(other).filter(|unit| unit.record.release != *to) {
+            pass.step(Step::RenameRelease { unit: unit.id.clone(), release: to.clone() });
         }
     }
 
@@ -358,8 +408,11 @@ impl Stage<'_> {
     }
 
     fn rolling_back(&self, pass: &mut Pass<'_>) {
-        if self.to_good(pass, true).done {
+        let progress = self.to_good(pass, true);
+        if progress.done {
             self.move_to(pass, Phase::RolledBack, None);
+        } else if self.record.good.is_some() {
+            self.wait_for_units(pass, &progress, u32::MAX);
         }
     }
 
@@ -369,6 +422,9 @@ impl Stage<'_> {
             let at = self.record.good.as_ref().map(|good| good.release.clone());
             let (release, reason) = (hold.release.clone(), hold.reason.clone());
             self.wait(pass, WaitingOn::Held { release, at, reason });
+        }
+        if let Some(good) = &self.record.good {
+            self.rename(pass, &good.release, good.digest);
         }
         let progress = self.to_good(pass, false);
         if progress.done && self.record.repairs.failures > 0 {
@@ -383,7 +439,7 @@ impl Stage<'_> {
             digest: good.digest,
         });
         let units = if release.is_some() { self.fleets() } else { BTreeMap::new() };
-        let goal = Goal { release, batch: units.clone(), units, back };
+        let goal = Goal { release, size: units.values().sum(), units, back };
         converge(pass, self.id, self.spec, self.record, self.units, &goal)
     }
 }

@@ -17,6 +17,7 @@
 //! | `loss` | whether silent hosts are lost, or denv is blind |
 //! | `actions` | what a person may ask of a deployment |
 //! | `routes` | what gateways are told |
+//! | `wake` | when to plan again even if nothing is heard |
 //! | `checker` | whether a plan keeps the invariants |
 
 pub mod actions;
@@ -31,6 +32,7 @@ mod plan;
 mod records;
 mod routes;
 mod status;
+mod wake;
 mod world;
 
 pub use deployment::plan;

@@ -62,8 +62,12 @@ pub(crate) fn drained(
     let mut unconfirmed: Vec<Name> = Vec::new();
     for (name, gateway) in world.live_gateways() {
         match gateway.report.units.get(id) {
-            Some(report) if report.rotation == Rotation::Out && !report.in_rotation => {
-                inflight += report.inflight
+            Some(report)
+                if report.generation == unit.generation
+                    && report.rotation == Rotation::Out
+                    && !report.in_rotation =>
+            {
+                inflight += report.inflight;
             }
             _ => unconfirmed.push(name.clone()),
         }

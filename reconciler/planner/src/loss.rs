@@ -22,5 +22,5 @@ pub(crate) fn brake(world: &World<'_>) -> Option<WaitingOn> {
 
 /// When a silent host's units are replaced.
 pub(crate) fn lost_at(world: &World<'_>, host: &Name, patience: std::time::Duration) -> Timestamp {
-    world.now - world.silent_for(host) + signed(patience)
+    world.silent_since(host) + signed(patience)
 }

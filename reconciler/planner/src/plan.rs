@@ -22,14 +22,7 @@ pub struct Plan {
 
 impl Plan {
     pub(crate) fn wait(&mut self, subject: Subject, on: WaitingOn) {
-        if let Some(until) = on.until() {
-            self.wake(until);
-        }
         self.waiting.insert(subject, on);
-    }
-
-    pub(crate) fn wake(&mut self, at: Timestamp) {
-        self.wake_at = Some(self.wake_at.map_or(at, |before| before.min(at)));
     }
 }
 
@@ -228,6 +221,11 @@ pub enum WaitingOn {
         silent: u32,
         known: u32,
     },
+    /// No gateway is heard, so nobody can say what serves. At `until` they count as taken away.
+    SilentGateways {
+        gateways: Vec<Name>,
+        until: Timestamp,
+    },
     /// The unit's host is silent; it is replaced at `until`.
     Host {
         host: Name,
@@ -283,6 +281,7 @@ impl WaitingOn {
     pub fn until(&self) -> Option<Timestamp> {
         match self {
             WaitingOn::Host { until, .. }
+            | WaitingOn::SilentGateways { until, .. }
             | WaitingOn::Start { until, .. }
             | WaitingOn::Gateways { until, .. }
             | WaitingOn::Drain { until, .. }
@@ -319,6 +318,12 @@ impl fmt::Display for WaitingOn {
                 f,
                 "{silent} of {known} hosts are silent at once, so denv suspects its own network and replaces nothing; \
                  bring them back, or remove the Host manifests of those that are gone"
+            ),
+            WaitingOn::SilentGateways { gateways, until } => write!(
+                f,
+                "no gateway is connected, so nobody can say what serves, and nothing that may be serving leaves; \
+                 bring {} back (at {until} they count as taken away)",
+                names(gateways)
             ),
             WaitingOn::Host { host, until } => {
                 write!(f, "host `{host}` is silent; the unit is replaced at {until}")

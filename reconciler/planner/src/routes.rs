@@ -13,10 +13,10 @@ pub fn routes(world: &World<'_>) -> Vec<UnitRoute> {
         let healthy = member.is_some_and(|member| member.state == MemberState::Healthy);
         let rotation = match unit.phase {
             UnitPhase::Starting if healthy => Rotation::In,
-            UnitPhase::Ready if healthy => Rotation::In,
-            // A silent host's engines run on; gateways see for themselves whether they answer.
-            UnitPhase::Ready if !host.connected => Rotation::In,
-            UnitPhase::Ready | UnitPhase::Draining => Rotation::Out,
+            // Gateways see for themselves whether it answers, sooner than denv does. So out of rotation has one
+            // meaning, for good, and no gateway's word of it can be of an earlier time than the drain it confirms.
+            UnitPhase::Ready => Rotation::In,
+            UnitPhase::Draining => Rotation::Out,
             UnitPhase::Starting | UnitPhase::Stopping => return None,
         };
         Some(UnitRoute {

@@ -79,6 +79,11 @@ pub(crate) fn start_deadline(unit: &UnitRecord) -> Timestamp {
     unit.since + signed(unit.spec.start_timeout.get() + START_GRACE)
 }
 
+/// When the absence of a wanted unit from its host's reports is drift.
+pub(crate) fn report_deadline(unit: &UnitRecord) -> Timestamp {
+    unit.since + signed(REPORT_GRACE)
+}
+
 pub fn status(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
     let member = world.member(unit).filter(|member| member.generation == unit.generation);
     let connected = world.host(&unit.host).is_some_and(|host| host.connected);
@@ -114,7 +119,11 @@ fn wanted(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
     let status = on_host(world, id, unit);
     let late = unit.phase == UnitPhase::Starting && world.now >= start_deadline(unit);
     match status {
-        UnitStatus::Planned | UnitStatus::Preparing | UnitStatus::Starting | UnitStatus::Checking { .. }
+        UnitStatus::Planned
+        | UnitStatus::Preparing
+        | UnitStatus::Starting
+        | UnitStatus::Checking { .. }
+        | UnitStatus::Unhealthy { .. }
             if late =>
         {
             let within = unit.spec.start_timeout;
@@ -130,7 +139,7 @@ fn on_host(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
     let Some(member) = world.member(unit).filter(|member| member.generation == unit.generation) else {
         let connected = world.host(host).is_some_and(|host| host.connected);
         let answered = !world.records.pending.contains(&unit.command().id);
-        let late = world.now.duration_since(unit.since) > signed(REPORT_GRACE);
+        let late = world.now >= report_deadline(unit);
         if connected && answered && late {
             return UnitStatus::Drifted { reason: format!("host `{host}` does not know it any more") };
         }
@@ -149,6 +158,28 @@ fn on_host(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
         MemberState::Stopping | MemberState::Stopped => {
             UnitStatus::Drifted { reason: format!("it was stopped on host `{host}`") }
         }
+    }
+}
+
+/// Whether requests go to a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Service {
+    Nobody,
+    /// They did, and who could say whether they still do has not been heard yet: a gateway that has just come back, a
+    /// host that is out of reach. It is not counted on, and not taken away as if it were nothing.
+    Perhaps,
+    /// Its host and the gateways say so now.
+    Sure,
+}
+
+pub(crate) fn service(world: &World<'_>, unit: &UnitRecord, status: &UnitStatus) -> Service {
+    let heard = world.is_connected(&unit.host);
+    match status {
+        _ if unit.phase != UnitPhase::Ready => Service::Nobody,
+        UnitStatus::Ready if heard && world.deaf_until().is_none() => Service::Sure,
+        UnitStatus::Ready | UnitStatus::Checking { .. } | UnitStatus::Silent { .. } => Service::Perhaps,
+        UnitStatus::Unhealthy { .. } if !heard => Service::Perhaps,
+        _ => Service::Nobody,
     }
 }
 

@@ -53,7 +53,9 @@ pub struct GatewayObserved {
 
 /// A gateway that is silent for longer is taken for dead. Until then it may serve from what it last knew, and
 /// nothing is stopped that it has not let go.
-const GATEWAY_LOST_AFTER: Duration = Duration::from_secs(60);
+pub(crate) const GATEWAY_LOST_AFTER: Duration = Duration::from_secs(60);
+/// The last gateway to fall silent has been taken away for good after this long, and was lost to a fault before.
+const GATEWAY_FORGOTTEN_AFTER: Duration = Duration::from_secs(86_400);
 
 impl World<'_> {
     pub(crate) fn host(&self, name: &Name) -> Option<&HostObserved> {
@@ -65,24 +67,39 @@ impl World<'_> {
         self.host(&unit.host)?.report.members.get(&unit.member)
     }
 
-    /// How long a host has been silent: zero while it is connected.
-    pub(crate) fn silent_for(&self, host: &Name) -> SignedDuration {
+    /// Since when a host has been silent: now, while it is connected.
+    pub(crate) fn silent_since(&self, host: &Name) -> Timestamp {
         match self.host(host) {
-            Some(host) if host.connected => SignedDuration::ZERO,
-            Some(host) => self.now.duration_since(host.last_seen.max(self.observed.since)),
-            None => self.now.duration_since(self.observed.since),
+            Some(host) if host.connected => self.now,
+            Some(host) => host.last_seen.max(self.observed.since),
+            None => self.observed.since,
         }
     }
 
     pub(crate) fn is_silent(&self, host: &Name) -> bool {
-        self.silent_for(host) > signed(SILENCE)
+        self.now.duration_since(self.silent_since(host)) >= signed(SILENCE)
+    }
+
+    pub(crate) fn is_connected(&self, host: &Name) -> bool {
+        self.host(host).is_some_and(|host| host.connected)
+    }
+
+    /// When all gateways there are have been silent long enough to be forgotten, if they are silent and may not be
+    /// forgotten yet. They may well be serving from what they last knew, and nobody can say to what.
+    pub(crate) fn deaf_until(&self) -> Option<Timestamp> {
+        let forgotten = |gateway: &GatewayObserved| {
+            gateway.last_seen.max(self.observed.since) + signed(GATEWAY_FORGOTTEN_AFTER)
+        };
+        let gateways = || self.observed.gateways.values();
+        let until = gateways().map(forgotten).max()?;
+        (until > self.now && !gateways().any(|gateway| gateway.connected)).then_some(until)
     }
 
     /// The gateways that may be serving.
     pub(crate) fn live_gateways(&self) -> impl Iterator<Item = (&Name, &GatewayObserved)> {
         self.observed.gateways.iter().filter(|(_, gateway)| {
             let since = gateway.last_seen.max(self.observed.since);
-            gateway.connected || self.now.duration_since(since) <= signed(GATEWAY_LOST_AFTER)
+            gateway.connected || self.now.duration_since(since) < signed(GATEWAY_LOST_AFTER)
         })
     }
 }

@@ -28,7 +28,7 @@ pub(super) async fn attach(
     let stream = link.observation.gateway_attached(&name, hello, now);
     let (sender, receiver) = mpsc::channel(64);
     tokio::spawn(async move {
-        let mut session = Session { link: &link, name: &name, out: sender, told: None };
+        let mut session = Session { link: &link, name: &name, stream, out: sender, told: None };
         let ended = session.run(link.serving.clone(), &mut messages).await;
         if link.observation.gateway_detached(&name, stream, Timestamp::now()) {
             let why = ended
@@ -43,6 +43,7 @@ pub(super) async fn attach(
 struct Session<'a> {
     link: &'a Link,
     name: &'a Name,
+    stream: u64,
     out: mpsc::Sender<Result<GatewayInstruction, Status>>,
     /// What the gateway was last told on this stream.
     told: Option<Arc<Serving>>,
@@ -92,7 +93,7 @@ impl Session<'_> {
         match message {
             GatewayMessage::Hello(_) => Err(Status::invalid_argument("a stream has one hello")),
             GatewayMessage::Report(report) => {
-                self.link.observation.gateway_reported(self.name, report, Timestamp::now());
+                self.link.observation.gateway_reported(self.name, self.stream, report, Timestamp::now());
                 Ok(())
             }
             GatewayMessage::Usage(batch) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use denv_link::Role;
 use denv_schema::Name;
 use denv_schema::api::Level;
-use denv_schema::wire::{CommandId, HostInstruction, HostMessage};
+use denv_schema::wire::{CommandId, CommandOutcome, CommandResult, HostInstruction, HostMessage};
 use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc};
 use tonic::{Status, Streaming};
@@ -28,13 +28,26 @@ pub(super) async fn attach(
     link.note(Role::Host, &name, Level::Normal, "connected").await;
     let (sender, receiver) = mpsc::channel(64);
     tokio::spawn(async move {
-        let mut session = Session { link: &link, name: &name, out: sender, sent: BTreeSet::new() };
+        let mut session = Session {
+            link: &link,
+            name: &name,
+            stream,
+            out: sender,
+            sent: BTreeSet::new(),
+            taken: Vec::new(),
+        };
         let ended = session.run(&queue, &mut messages).await;
+        let taken = std::mem::take(&mut session.taken);
         if link.observation.host_detached(&name, stream, Timestamp::now()) {
             let why = ended
                 .err()
                 .map_or_else(|| "it closed the stream".to_owned(), |status| status.message().to_owned());
             link.note(Role::Host, &name, Level::Warning, &format!("disconnected: {why}")).await;
+        }
+        // The host is not connected, or has begun another stream with all it sees.
+        for result in taken {
+            // The control plane is ending; what is in the store says it all.
+            let _ = link.answers.send(result).await;
         }
     });
     Ok(Box::pin(tokio_stream::wrappers::ReceiverStream::new(receiver)))
@@ -43,9 +56,13 @@ pub(super) async fn attach(
 struct Session<'a> {
     link: &'a Link,
     name: &'a Name,
+    stream: u64,
     out: mpsc::Sender<Result<HostInstruction, Status>>,
     /// Delivered on this stream and not answered yet.
     sent: BTreeSet<CommandId>,
+    /// Taken up by the host, and not passed on yet: what came of it is in the report that follows. Whoever knew of
+    /// the answer and had only the report before it would find the host to have lost what it has just begun.
+    taken: Vec<CommandResult>,
 }
 
 impl Session<'_> {
@@ -80,20 +97,30 @@ impl Session<'_> {
         match message {
             HostMessage::Hello(_) => Err(Status::invalid_argument("a stream has one hello")),
             HostMessage::Report(report) => {
-                self.link.observation.host_reported(self.name, report, Timestamp::now());
+                self.link.observation.host_reported(self.name, self.stream, report, Timestamp::now());
+                for result in std::mem::take(&mut self.taken) {
+                    self.pass_on(result).await?;
+                }
                 Ok(())
             }
             HostMessage::Result(result) => {
                 self.link.store.answer(self.name, &result).await.map_err(|error| unavailable(&error))?;
                 self.sent.remove(&result.id);
                 self.send(HostInstruction::ResultTaken { id: result.id.clone() }).await?;
-                self.link
-                    .answers
-                    .send(result)
-                    .await
-                    .map_err(|_| Status::unavailable("the control plane is stopping"))
+                match result.outcome {
+                    CommandOutcome::Accepted => {
+                        self.taken.push(result);
+                        Ok(())
+                    }
+                    CommandOutcome::Refused { .. } => self.pass_on(result).await,
+                }
             }
         }
+    }
+
+    async fn pass_on(&self, result: CommandResult) -> Result<(), Status> {
+        let sent = self.link.answers.send(result).await;
+        sent.map_err(|_| Status::unavailable("the control plane is stopping"))
     }
 
     async fn send(&self, instruction: HostInstruction) -> Result<(), Status> {

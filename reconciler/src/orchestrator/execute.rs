@@ -23,7 +23,9 @@ impl Orchestrator {
         }
         after.pending.retain(|id| present.contains(id));
         after.refused.retain(|id, _| present.contains(id));
+        self.doubtful = true;
         self.store.commit(self.term, &commit).await?;
+        self.doubtful = false;
         self.records = after;
         for event in &commit.events {
             tracing::info!(subject = %event.subject, "{}", event.message);

@@ -57,6 +57,8 @@ pub struct Orchestrator {
     pub queues: Arc<Queues>,
     pub state: watch::Sender<Arc<State>>,
     pub serving: watch::Sender<Arc<Serving>>,
+    /// A write failed, and may have been done all the same: what is in memory is not to be trusted.
+    pub doubtful: bool,
 }
 
 /// Reports come in bursts: what changes within this is planned at once.
@@ -109,6 +111,7 @@ impl Orchestrator {
 
     /// Plans and acts until there is nothing to do but wait. Gives the time to plan again.
     async fn pass(&mut self) -> Result<Option<Timestamp>, StoreError> {
+        self.remember().await?;
         let Some(catalog) = self.catalog.borrow_and_update().clone() else {
             self.publish(None, self.observation.snapshot(), Plan::default(), None);
             return Ok(None);
@@ -126,7 +129,10 @@ impl Orchestrator {
                 tracing::error!("{message}");
                 let event =
                     Event { at: now, subject: "control plane".to_owned(), level: Level::Warning, message };
-                self.store.note(&event).await?;
+                // Told once, however often it is tried.
+                if self.state.borrow().problem.as_ref() != Some(&event.message) {
+                    self.store.note(&event).await?;
+                }
                 self.publish(
                     Some(&catalog),
                     observed,
@@ -142,8 +148,20 @@ impl Orchestrator {
             }
             self.carry_out(&planned.steps).await?;
         }
-        tracing::error!(rounds = MOST_ROUNDS, "the planner does not come to rest");
+        let problem =
+            format!("the planner did not come to rest in {MOST_ROUNDS} rounds; denv waits and tries again");
+        tracing::error!("{problem}");
+        self.publish(Some(&catalog), self.observation.snapshot(), Plan::default(), Some(problem));
         Ok(Some(Timestamp::now() + jiff::SignedDuration::from_secs(5)))
+    }
+
+    /// After a write of which nobody knows whether it was done, the store is asked.
+    async fn remember(&mut self) -> Result<(), StoreError> {
+        if self.doubtful {
+            self.records = self.store.records().await?;
+            self.doubtful = false;
+        }
+        Ok(())
     }
 
     fn answered(&mut self, answer: CommandResult) {
@@ -154,6 +172,10 @@ impl Orchestrator {
     }
 
     async fn asked(&mut self, ask: Ask) {
+        if let Err(error) = self.remember().await {
+            let _ = ask.answer.send(Err(AskError::Store(error)));
+            return;
+        }
         let steps = act(&self.records, &ask.stage, ask.action, &ask.who, Timestamp::now());
         let done = match steps {
             Ok(steps) => self.carry_out(&steps).await.map_err(AskError::Store),

@@ -1,0 +1,59 @@
+//! When to plan again even if nothing is heard: every time at which the passing of time alone changes what is decided.
+
+use std::collections::BTreeMap;
+
+use denv_schema::wire::SILENCE;
+use jiff::Timestamp;
+
+use crate::plan::WaitingOn;
+use crate::records::UnitPhase;
+use crate::status::{report_deadline, start_deadline};
+use crate::world::{GATEWAY_LOST_AFTER, World, signed};
+
+/// The next of these times. One too many costs a pass that finds nothing to do; one too few, and something waits for
+/// ever.
+pub(crate) fn wake_at<S>(world: &World<'_>, waiting: &BTreeMap<S, WaitingOn>) -> Option<Timestamp> {
+    let mut next = Next { now: world.now, at: None };
+    waiting.values().filter_map(WaitingOn::until).for_each(|at| next.consider(at));
+    for name in world.catalog.hosts.keys() {
+        if world.host(name).is_some_and(|host| !host.connected) {
+            next.consider(world.silent_since(name) + signed(SILENCE));
+        }
+    }
+    for gateway in world.observed.gateways.values().filter(|gateway| !gateway.connected) {
+        next.consider(gateway.last_seen.max(world.observed.since) + signed(GATEWAY_LOST_AFTER));
+    }
+    world.deaf_until().into_iter().for_each(|at| next.consider(at));
+    for unit in world.records.units.values() {
+        if !world.host(&unit.host).is_some_and(|host| host.connected) {
+            let since = world.silent_since(&unit.host);
+            next.consider(since + signed(SILENCE));
+            if let Some(stage) = world.catalog.stages.get(&unit.stage) {
+                next.consider(since + signed(stage.lost_after.get()));
+            }
+        }
+        if unit.is_active() {
+            next.consider(report_deadline(unit));
+        }
+        if unit.phase == UnitPhase::Starting {
+            next.consider(start_deadline(unit));
+        }
+    }
+    for stage in world.records.stages.values() {
+        stage.repairs.not_before.into_iter().for_each(|at| next.consider(at));
+    }
+    next.at
+}
+
+struct Next {
+    now: Timestamp,
+    at: Option<Timestamp>,
+}
+
+impl Next {
+    fn consider(&mut self, at: Timestamp) {
+        if at > self.now {
+            self.at = Some(self.at.map_or(at, |before| before.min(at)));
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What happens to a simulated world, and how it heals.
+
+use denv_schema::api::RolloutAction;
+
+use crate::manifests::{DesiredStage, RELEASES};
+use crate::world::Simulation;
+
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// A stage wants release number N.
+    Release(usize, u8),
+    Scale(usize, u32),
+    StageRemoved(usize),
+    StageAdded(usize),
+    HostVanishes(usize),
+    HostReturns(usize),
+    HostLosesState(usize),
+    HostRefuses(usize),
+    /// Its manifest goes, or comes.
+    HostRemoved(usize),
+    HostAdded(usize),
+    HostCordoned(usize),
+    HostUncordoned(usize),
+    /// An old command arrives once more.
+    CommandAgain(usize, usize),
+    /// Its stream breaks, with all that was on it.
+    StreamBreaks(usize),
+    EngineCrashes(usize),
+    GatewayVanishes(usize),
+    GatewayDies(usize),
+    GatewayReturns(usize),
+    /// The reconciler, for some seconds.
+    Restart(u8),
+    Action(usize, RolloutAction),
+    /// Whether requests never end.
+    Traffic(bool),
+    /// Seconds.
+    Wait(u16),
+}
+
+impl Simulation {
+    pub fn apply(&mut self, event: Event) {
+        self.note(format!("{event:?}"));
+        let (hosts, gateways, stages) = (self.hosts.len(), self.gateways.len(), self.shape.stages.len());
+        let now = self.now;
+        match event {
+            Event::Release(stage, number) => {
+                self.desire(|desired| desired.stages[stage % stages].release = number % RELEASES);
+            }
+            Event::Scale(stage, units) => {
+                self.desire(|desired| desired.stages[stage % stages].units = units);
+            }
+            Event::StageRemoved(stage) => {
+                self.desire(|desired| desired.stages[stage % stages].present = false);
+            }
+            Event::StageAdded(stage) => self.desire(|desired| desired.stages[stage % stages].present = true),
+            Event::HostVanishes(host) => self.hosts[host % hosts].cut = true,
+            Event::HostReturns(host) => self.hosts[host % hosts].cut = false,
+            Event::HostLosesState(host) => self.hosts[host % hosts].lose_state(),
+            Event::HostRefuses(host) => self.hosts[host % hosts].refuses = true,
+            Event::HostRemoved(host) => self.desire(|desired| {
+                desired.removed.retain(|other| *other != host % hosts);
+                desired.removed.push(host % hosts);
+            }),
+            Event::HostAdded(host) => {
+                self.desire(|desired| desired.removed.retain(|other| *other != host % hosts));
+            }
+            Event::HostCordoned(host) => self.desire(|desired| {
+                desired.cordoned.retain(|other| *other != host % hosts);
+                desired.cordoned.push(host % hosts);
+            }),
+            Event::HostUncordoned(host) => {
+                self.desire(|desired| desired.cordoned.retain(|other| *other != host % hosts));
+            }
+            Event::CommandAgain(host, which) => {
+                let host = host % hosts;
+                let history = &self.hosts[host].history;
+                if self.hosts[host].linked && !history.is_empty() {
+                    let command = history[which % history.len()].clone();
+                    self.send(host, command);
+                }
+            }
+            Event::StreamBreaks(host) => self.hosts[host % hosts].detach(),
+            Event::EngineCrashes(which) => {
+                let host = which % hosts;
+                let engines = self.hosts[host].engines.len();
+                if engines > 0 {
+                    self.hosts[host].crash(which % engines, now);
+                }
+            }
+            Event::GatewayVanishes(gateway) => self.gateways[gateway % gateways].cut = true,
+            Event::GatewayDies(gateway) => self.gateways[gateway % gateways].die(now),
+            Event::GatewayReturns(gateway) => {
+                let gateway = &mut self.gateways[gateway % gateways];
+                (gateway.cut, gateway.alive) = (false, true);
+            }
+            Event::Restart(seconds) => self.restart(u32::from(seconds)),
+            Event::Action(stage, action) => self.ask(stage % stages, action),
+            Event::Traffic(busy) => self.busy = busy,
+            Event::Wait(seconds) => self.run(u32::from(seconds)),
+        }
+    }
+
+    /// Ends all faults, and asks for releases that work in a size that fits.
+    pub fn heal(&mut self) {
+        self.note("all faults end".to_owned());
+        self.healed = true;
+        self.busy = false;
+        for host in &mut self.hosts {
+            (host.cut, host.refuses) = (false, false);
+        }
+        for gateway in &mut self.gateways {
+            (gateway.cut, gateway.alive) = (false, true);
+        }
+        self.desire(|desired| {
+            desired.removed.clear();
+            desired.cordoned.clear();
+            for DesiredStage { present, release, units } in &mut desired.stages {
+                (*present, *release, *units) = (true, *release % 2, 1);
+            }
+        });
+    }
+
+    /// Lets time pass until the world is at rest as it should be and stays so, or says why it does not.
+    pub fn settle(&mut self) -> Option<String> {
+        /// More than healing takes, and less than flapping does.
+        const MOST_STEPS: u32 = 200;
+        let began = self.steps;
+        for _ in 0..40 {
+            for stage in 0..self.shape.stages.len() {
+                self.ask(stage, RolloutAction::Resume);
+            }
+            self.run(50);
+            if self.unsettled().is_none() {
+                let quiet = self.steps;
+                self.run(150);
+                if let Some(trouble) = self.unsettled() {
+                    return Some(trouble);
+                }
+                let steps = self.steps - quiet;
+                if steps > 0 {
+                    return Some(format!("{steps} steps at rest\n{}", self.transcript()));
+                }
+                let steps = quiet - began;
+                return (steps > MOST_STEPS).then(|| format!("{steps} steps\n{}", self.transcript()));
+            }
+        }
+        self.unsettled()
+    }
+}

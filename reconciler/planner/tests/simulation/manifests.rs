@@ -1,0 +1,193 @@
+//! The manifests of a simulated world.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use denv_schema::tree::Files;
+use denv_schema::{Catalog, Name, StageId};
+
+/// What one unit of a stage takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    Gpus(u32),
+    Slots(u32),
+}
+
+/// Hosts that are alike.
+#[derive(Clone, Debug)]
+pub struct FleetShape {
+    pub hosts: u32,
+    /// 0: its hosts have CPU slots.
+    pub gpus: u32,
+    pub slots: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct StageShape {
+    pub needs: Needs,
+    pub fleets: Vec<usize>,
+    pub replace: bool,
+    pub max_unavailable: u32,
+    pub bake: u32,
+    pub pauses: bool,
+}
+
+/// What does not change in a world's life.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    pub fleets: Vec<FleetShape>,
+    pub stages: Vec<StageShape>,
+    pub gateways: u32,
+    /// The most seconds that a message takes.
+    pub lag: u64,
+}
+
+impl Shape {
+    /// One stage on CPU slots, one gateway, and messages that take no time.
+    pub fn simple(hosts: u32, slots: u32, replace: bool) -> Self {
+        let stage = StageShape {
+            needs: Needs::Slots(1),
+            fleets: vec![0],
+            replace,
+            max_unavailable: u32::from(replace),
+            bake: 5,
+            pauses: false,
+        };
+        Shape { fleets: vec![FleetShape { hosts, gpus: 0, slots }], stages: vec![stage], gateways: 1, lag: 0 }
+    }
+
+    pub fn hosts(&self) -> Vec<(Name, usize)> {
+        let named = |(fleet, shape): (usize, &FleetShape)| {
+            (0..shape.hosts).map(move |host| (format!("h{fleet}{host}").parse().unwrap(), fleet))
+        };
+        self.fleets.iter().enumerate().flat_map(named).collect()
+    }
+}
+
+/// What the manifests say now.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Desired {
+    pub stages: Vec<DesiredStage>,
+    /// Hosts that no manifest has; hosts that take nothing new.
+    pub removed: Vec<usize>,
+    pub cordoned: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DesiredStage {
+    pub present: bool,
+    pub release: u8,
+    /// In each of its fleets.
+    pub units: u32,
+}
+
+const ENVIRONMENTS: [&str; 2] = ["chat", "code"];
+
+pub fn stage_id(index: usize) -> StageId {
+    format!("{}/prod", ENVIRONMENTS[index]).parse().unwrap()
+}
+
+/// 0 and 1 work, 2 ends at once, 3 never becomes healthy, 4 crashes again and again, 5 means what 0 means.
+pub const RELEASES: u8 = 6;
+
+pub fn release(stage: usize, number: u8) -> String {
+    let kind = match number {
+        0 | 1 => "good",
+        2 => "bad",
+        3 => "hang",
+        4 => "crash",
+        _ => return format!("{}-good-0-again", ENVIRONMENTS[stage]),
+    };
+    format!("{}-{kind}-{number}", ENVIRONMENTS[stage])
+}
+
+fn add(text: &mut String, kind: &str, name: &str, spec: &str) {
+    write!(
+        text,
+        "---\napiVersion: denv.dev/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n"
+    )
+    .unwrap();
+}
+
+pub fn catalog(shape: &Shape, desired: &Desired) -> Catalog {
+    let mut text = String::new();
+    add(&mut text, "Provider", "p", "kind: owned");
+    add(&mut text, "Engine", "e", "kind: llama-cpp, version: '1', command: [serve]");
+    for accelerator in ["cpu", "h200"] {
+        let spec =
+            format!("model: m, engine: e, hardware: {{accelerator: {accelerator}}}, startTimeout: 20s");
+        add(&mut text, "Recipe", &format!("r-{accelerator}"), &spec);
+    }
+    for (index, fleet) in shape.fleets.iter().enumerate() {
+        let accelerator = if fleet.gpus > 0 { "h200" } else { "cpu" };
+        let spec = format!(
+            "provider: p, region: r, purchase: owned, accelerator: {accelerator}, hosts: {{min: 0, max: 99}}"
+        );
+        add(&mut text, "Fleet", &format!("f{index}"), &spec);
+    }
+    for (index, (name, fleet)) in shape.hosts().iter().enumerate() {
+        let slots = match &shape.fleets[*fleet] {
+            FleetShape { gpus: 0, slots, .. } => format!(", cpuSlots: {slots}"),
+            _ => String::new(),
+        };
+        let cordoned = desired.cordoned.contains(&index);
+        if !desired.removed.contains(&index) {
+            let spec = format!("fleet: f{fleet}, cordoned: {cordoned}{slots}");
+            add(&mut text, "Host", name.as_str(), &spec);
+        }
+    }
+    for (index, (stage, wanted)) in shape.stages.iter().zip(&desired.stages).enumerate() {
+        add_releases(&mut text, index, stage.needs);
+        if wanted.present {
+            add(&mut text, "Environment", ENVIRONMENTS[index], "stages: [prod]");
+            add_stage(&mut text, index, stage, *wanted);
+        }
+    }
+    let files = Files::from([("all.yaml".to_owned(), text.into_bytes())]);
+    Catalog::from_files(&files).unwrap_or_else(|found| panic!("{found}"))
+}
+
+fn add_releases(text: &mut String, stage: usize, needs: Needs) {
+    let (recipe, replica) = match needs {
+        Needs::Gpus(gpus) => ("r-h200", format!("gpus: {gpus}, parallelism: {{tensor: {gpus}}}")),
+        Needs::Slots(slots) => ("r-cpu", format!("cpuSlots: {slots}")),
+    };
+    for number in 0..RELEASES {
+        let name = release(stage, number);
+        let flag = name.trim_end_matches("-again");
+        let spec = format!(
+            "model: {{name: m}}, engine: e, recipe: {recipe}, topology: {{mode: aggregated, replica: {{{replica}}}}}, \
+             config: {{flags: [--release, {flag}]}}"
+        );
+        add(text, "Release", &name, &spec);
+    }
+}
+
+fn add_stage(text: &mut String, index: usize, shape: &StageShape, wanted: DesiredStage) {
+    let units = wanted.units;
+    let fleets: Vec<String> =
+        shape.fleets.iter().map(|fleet| format!("{{name: f{fleet}, units: {{min: {units}}}}}")).collect();
+    let strategy = if shape.replace { "replace" } else { "surge" };
+    let on_alarm = if shape.pauses { "pause" } else { "rollback" };
+    let spec = format!(
+        "environment: {}, release: {}, fleets: [{}], lostAfter: 60s, rollout: {{strategy: {strategy}, \
+         maxUnavailable: {}, batches: [1, 100%], bake: {}s, drainTimeout: 20s, onAlarm: {on_alarm}}}",
+        ENVIRONMENTS[index],
+        release(index, wanted.release),
+        fleets.join(", "),
+        shape.max_unavailable,
+        shape.bake,
+    );
+    // A stage's name is unique within its environment, which its spec names.
+    add(text, "Stage", "prod", &spec);
+}
+
+/// Catalogs are dear in debug builds, and worlds come back to what they wanted before.
+#[derive(Default)]
+pub struct Catalogs(BTreeMap<Desired, Catalog>);
+
+impl Catalogs {
+    pub fn get(&mut self, shape: &Shape, desired: &Desired) -> Catalog {
+        self.0.entry(desired.clone()).or_insert_with(|| catalog(shape, desired)).clone()
+    }
+}

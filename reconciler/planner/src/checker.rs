@@ -30,6 +30,10 @@ pub enum Violation {
     NotReplaced { stage: StageId, fleet: Name },
     /// Invariant 5.
     GenerationRepeated { unit: UnitId },
+    /// Invariant 2.
+    RestartedServing { unit: UnitId },
+    /// Invariant 1: what is off the books may still hold what it was given.
+    ForgottenRunning { unit: UnitId },
     /// Invariant 6.
     RemovedWhileBlind { unit: UnitId },
 }
@@ -58,6 +62,12 @@ impl fmt::Display for Violation {
             Violation::GenerationRepeated { unit } => {
                 write!(f, "`{unit}` would start twice in one generation")
             }
+            Violation::RestartedServing { unit } => {
+                write!(f, "`{unit}` would be restarted while requests may go to it")
+            }
+            Violation::ForgottenRunning { unit } => {
+                write!(f, "`{unit}` would be forgotten before it is seen gone")
+            }
             Violation::RemovedWhileBlind { unit } => {
                 write!(f, "`{unit}` would be removed for silence while too many hosts are silent")
             }
@@ -68,6 +78,9 @@ impl fmt::Display for Violation {
 /// What a plan would break. Empty: it may be carried out.
 pub fn check(world: &World<'_>, plan: &Plan) -> Vec<Violation> {
     let mut found = Vec::new();
+    if plan.steps.is_empty() {
+        return found;
+    }
     let mut after = world.records.clone();
     let mut drains: BTreeMap<&StageId, Vec<(&UnitId, &UnitRecord)>> = BTreeMap::new();
     for step in &plan.steps {
@@ -86,6 +99,21 @@ pub fn check(world: &World<'_>, plan: &Plan) -> Vec<Violation> {
                 let repeated =
                     world.records.units.get(unit).is_none_or(|record| record.generation >= *generation);
                 found.extend(repeated.then(|| Violation::GenerationRepeated { unit: unit.clone() }));
+                let record = world.records.units.get(unit);
+                if record.is_some_and(|record| serves(world, unit, record) != Service::Nobody) {
+                    found.push(Violation::RestartedServing { unit: unit.clone() });
+                }
+            }
+            Step::EndStranger { unit, member, .. }
+                if world.records.units.values().any(|record| record.member == *member) =>
+            {
+                found.push(Violation::StoppedUndrained { unit: unit.clone() });
+            }
+            Step::ForgetUnit { unit } => {
+                let record = world.records.units.get(unit);
+                if record.is_none_or(|record| status(world, unit, record) != UnitStatus::Stopped) {
+                    found.push(Violation::ForgottenRunning { unit: unit.clone() });
+                }
             }
             Step::DrainUnit { unit, .. } => {
                 if let Some(record) = world.records.units.get(unit) {
@@ -191,7 +219,10 @@ fn replaced(
 
 fn resources(world: &World<'_>, units: &BTreeMap<UnitId, UnitRecord>, found: &mut Vec<Violation>) {
     let mut gpus: BTreeMap<(&Name, u32), &UnitId> = BTreeMap::new();
-    let mut slots: BTreeMap<&Name, u32> = BTreeMap::new();
+    let (mut slots, mut before): (BTreeMap<&Name, u32>, BTreeMap<&Name, u32>) = Default::default();
+    for unit in world.records.units.values() {
+        *before.entry(&unit.host).or_default() += unit.cpu_slots;
+    }
     for (id, unit) in units {
         for gpu in &unit.spec.gpus {
             if let Some(other) = gpus.insert((&unit.host, *gpu), id) {
@@ -204,8 +235,7 @@ fn resources(world: &World<'_>, units: &BTreeMap<UnitId, UnitRecord>, found: &mu
     for (host, taken) in slots {
         // A host whose slots were lowered, or that was removed, may hold more until its units have left: only a plan
         // that adds to it is wrong.
-        let before: u32 =
-            world.records.units.values().filter(|unit| unit.host == *host).map(|unit| unit.cpu_slots).sum();
+        let before = before.get(host).copied().unwrap_or(0);
         let of = world.catalog.hosts.get(host).and_then(|host| host.cpu_slots).unwrap_or(0);
         if taken > of && taken > before {
             found.push(Violation::SlotsOvercommitted { host: host.clone(), taken, of });

@@ -79,7 +79,7 @@ pub(crate) fn converge(
         }
         let want = goal.units.get(fleet).copied().unwrap_or(0);
         let target = batch.get(fleet).copied().unwrap_or(0);
-        let turn = Turn { stage, spec, fleet, want, target, back: goal.back };
+        let turn = Turn { template, stage, spec, fleet, want, target, back: goal.back };
         let room = start(pass, &turn, goal, &sorted, repair_at);
         drain_others(pass, &turn, &sorted, &mut budget, room);
         drain_surplus(pass, &turn, &sorted, &mut budget);
@@ -172,6 +172,7 @@ fn is_lost(pass: &Pass<'_>, spec: &StageSpec, unit: &Unit<'_>) -> bool {
 
 /// One fleet's turn.
 struct Turn<'a> {
+    template: Option<Digest>,
     stage: &'a StageId,
     spec: &'a StageSpec,
     fleet: &'a Name,
@@ -225,8 +226,7 @@ fn start(
         return true;
     }
     for _ in 0..lacking {
-        match place(pass.world, &pass.usage, turn.stage, turn.fleet, release.digest, &release.template.needs)
-        {
+        match place(pass.usage(), turn.stage, turn.fleet, release.digest, &release.template.needs) {
             Ok(placement) => {
                 let unit = UnitId::new(turn.stage, pass.next_unit(turn.stage));
                 let spec = release.template.at(&placement.gpus);
@@ -246,7 +246,7 @@ fn start(
                     created: pass.world.now,
                     reason: None,
                 };
-                pass.usage.take(&record);
+                pass.usage().take(&record);
                 pass.step(Step::StartUnit { unit, record });
             }
             Err(waiting) => {
@@ -292,7 +292,13 @@ fn drain_others(
             continue;
         }
         left -= 1;
-        pass.drain(unit, "its stage runs another release now".to_owned(), None);
+        let is_other = Some(unit.record.template) != turn.template;
+        let reason = match pass.world.catalog.hosts.get(&unit.record.host) {
+            _ if is_other => "its stage runs another release now".to_owned(),
+            Some(host) if host.fleet == *turn.fleet => format!("its stage has left fleet `{}`", turn.fleet),
+            _ => format!("host `{}` has left fleet `{}`", unit.record.host, turn.fleet),
+        };
+        pass.drain(unit, reason, None);
     }
 }
 

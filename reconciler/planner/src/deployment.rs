@@ -1,6 +1,6 @@
 //! The phases of a stage's change. One function a phase; what moves units is `converge`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use denv_schema::manifest::{OnAlarm, Rollout, StageSpec, Strategy};
 use denv_schema::{Digest, Name, StageId, UnitId};
@@ -12,16 +12,18 @@ use crate::records::{Deployment, Good, Hold, Phase, StageRecord, UnitRecord};
 use crate::status::{Service, UnitStatus, service, status};
 use crate::wake::wake_at;
 use crate::world::{World, signed};
-use crate::{converge, lifecycle, loss};
+use crate::{converge, lifecycle, loss, strangers};
 
 /// What to do next, in a world.
 pub fn plan(world: &World<'_>) -> Plan {
+    let (strangers, ends) = strangers::reap(world);
     let mut pass = Pass {
         world,
-        usage: Usage::of(world.records),
+        strangers,
+        usage: None,
         brake: loss::brake(world),
         next_units: BTreeMap::new(),
-        plan: Plan::default(),
+        plan: Plan { steps: ends, ..Plan::default() },
     };
     let mut units: BTreeMap<&StageId, Vec<Unit<'_>>> = BTreeMap::new();
     for (id, record) in &world.records.units {
@@ -44,8 +46,10 @@ pub fn plan(world: &World<'_>) -> Plan {
 /// The state of one planning pass.
 pub(crate) struct Pass<'w> {
     pub world: &'w World<'w>,
-    /// What is taken, with what this pass has placed.
-    pub usage: Usage,
+    /// Hosts that run what no record knows.
+    strangers: BTreeSet<Name>,
+    /// What is taken, with what this pass has placed. Most passes place nothing.
+    usage: Option<Usage>,
     pub brake: Option<WaitingOn>,
     next_units: BTreeMap<StageId, u64>,
     pub plan: Plan,
@@ -54,6 +58,10 @@ pub(crate) struct Pass<'w> {
 impl Pass<'_> {
     pub(crate) fn step(&mut self, step: Step) {
         self.plan.steps.push(step);
+    }
+
+    pub(crate) fn usage(&mut self) -> &mut Usage {
+        self.usage.get_or_insert_with(|| Usage::of(self.world, &self.strangers))
     }
 
     pub(crate) fn drain(&mut self, unit: &Unit<'_>, reason: String, repair_at: Option<jiff::Timestamp>) {
@@ -260,42 +268,26 @@ impl Stage<'_> {
         }
     }
 
-    fn room(&self, pass: &Pass<'_>) -> Result<(), WaitingOn> {
-        let world = pass.world;
-        let is_mine = |unit: &&Unit<'_>| unit.record.template == self.release.digest;
+    fn room(&self, pass: &mut Pass<'_>) -> Result<(), WaitingOn> {
+        let needs = &self.release.template.needs;
         for fleet in &self.spec.fleets {
             let here = || self.units.iter().filter(|unit| unit.record.fleet == fleet.name);
-            let mine = count(here().filter(is_mine));
+            let mine = count(here().filter(|unit| unit.record.template == self.release.digest));
             if mine >= fleet.units.min {
                 continue;
             }
             // In the end: where only what is not replaced remains.
-            let mut without = world.records.clone();
-            without.units.retain(|_, unit| {
-                unit.stage != *self.id || unit.fleet != fleet.name || unit.template == self.release.digest
-            });
-            let mut usage = Usage::of(&without);
+            let mut usage = pass.usage().clone();
+            here()
+                .filter(|unit| unit.record.template != self.release.digest)
+                .for_each(|unit| usage.give_back(unit.record));
             for _ in mine..fleet.units.min {
-                let placement = place(
-                    world,
-                    &usage,
-                    self.id,
-                    &fleet.name,
-                    self.release.digest,
-                    &self.release.template.needs,
-                )?;
-                usage.reserve(self.id, self.release.digest, placement);
+                let placement = place(&usage, self.id, &fleet.name, self.release.digest, needs)?;
+                usage.reserve(self.id, self.release.digest, &placement);
             }
             // On the way: a surge needs room for one more beside what runs.
             if self.spec.rollout.strategy == Strategy::Surge {
-                place(
-                    world,
-                    &pass.usage,
-                    self.id,
-                    &fleet.name,
-                    self.release.digest,
-                    &self.release.template.needs,
-                )?;
+                place(pass.usage(), self.id, &fleet.name, self.release.digest, needs)?;
             }
         }
         Ok(())

@@ -14,6 +14,7 @@
 //! | `converge` | which units to start and which to drain, within the budget |
 //! | `lifecycle` | when a drained unit stops and a stopped one is forgotten |
 //! | `deployment` | the phases of a stage's change: rolling, baking, rolling back, held |
+//! | `strangers` | what ends that hosts run and no record knows |
 //! | `loss` | whether silent hosts are lost, or denv is blind |
 //! | `actions` | what a person may ask of a deployment |
 //! | `routes` | what gateways are told |
@@ -32,6 +33,7 @@ mod plan;
 mod records;
 mod routes;
 mod status;
+mod strangers;
 mod wake;
 mod world;
 

@@ -12,12 +12,15 @@ const SHARE: usize = 4;
 
 /// Some when the brake is on: nothing is removed or replaced for silence.
 pub(crate) fn brake(world: &World<'_>) -> Option<WaitingOn> {
-    let known = || world.catalog.hosts.keys().filter(|host| world.observed.hosts.contains_key(*host));
-    let silent = known().filter(|host| world.is_silent(host)).count();
-    let total = known().count();
+    let quiet = world.observed.hosts.iter().filter(|(_, host)| !host.connected).map(|(name, _)| name);
+    let silent =
+        quiet.filter(|name| world.is_silent(name) && world.catalog.hosts.contains_key(*name)).count();
+    if silent < 2 {
+        return None;
+    }
+    let total = world.catalog.hosts.keys().filter(|host| world.observed.hosts.contains_key(*host)).count();
     let count = |hosts: usize| u32::try_from(hosts).unwrap_or(u32::MAX);
-    (silent >= 2 && silent * SHARE > total)
-        .then(|| WaitingOn::SilentHosts { silent: count(silent), known: count(total) })
+    (silent * SHARE > total).then(|| WaitingOn::SilentHosts { silent: count(silent), known: count(total) })
 }
 
 /// When a silent host's units are replaced.

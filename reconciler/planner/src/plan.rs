@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use denv_schema::wire::Generation;
-use denv_schema::{Name, StageId, UnitId};
+use denv_schema::wire::{Command, Generation};
+use denv_schema::{MemberId, Name, StageId, UnitId};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -100,6 +100,13 @@ pub enum Step {
     ForgetUnit {
         unit: UnitId,
     },
+    /// A host runs what was forgotten with it.
+    EndStranger {
+        unit: UnitId,
+        host: Name,
+        member: MemberId,
+        generation: Generation,
+    },
 }
 
 impl Records {
@@ -170,6 +177,9 @@ impl Records {
                 record.since = *at;
             }),
             Step::ForgetUnit { unit } => drop(self.units.remove(unit)),
+            Step::EndStranger { member, generation, .. } => {
+                self.pending.insert(crate::strangers::stop(member, *generation).id);
+            }
         }
     }
 
@@ -408,11 +418,28 @@ impl fmt::Display for Step {
             Step::DrainUnit { reason, .. } => write!(f, "drain: {reason}"),
             Step::StopUnit { .. } => f.write_str("drained; stop"),
             Step::ForgetUnit { .. } => f.write_str("stopped"),
+            Step::EndStranger { host, .. } => {
+                write!(f, "still runs on `{host}`, which was given up with it: end it")
+            }
         }
     }
 }
 
 impl Step {
+    /// The command that a step means, and whose it is: to be told once `after` is in the store.
+    pub fn command(&self, after: &Records) -> Option<(Name, UnitId, Command)> {
+        match self {
+            Step::StartUnit { unit, .. } | Step::RestartUnit { unit, .. } | Step::StopUnit { unit, .. } => {
+                let record = after.units.get(unit)?;
+                Some((record.host.clone(), unit.clone(), record.command()))
+            }
+            Step::EndStranger { unit, host, member, generation } => {
+                Some((host.clone(), unit.clone(), crate::strangers::stop(member, *generation)))
+            }
+            _ => None,
+        }
+    }
+
     /// What the step is about.
     pub fn subject(&self) -> Subject {
         match self {
@@ -430,6 +457,7 @@ impl Step {
             | Step::RenameRelease { unit, .. }
             | Step::DrainUnit { unit, .. }
             | Step::StopUnit { unit, .. }
+            | Step::EndStranger { unit, .. }
             | Step::ForgetUnit { unit } => Subject::Unit(unit.clone()),
         }
     }

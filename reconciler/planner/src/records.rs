@@ -171,6 +171,12 @@ impl UnitRecord {
         matches!(self.phase, UnitPhase::Starting | UnitPhase::Ready)
     }
 
+    /// The id of [`UnitRecord::command`], without the whole of it.
+    pub fn command_id(&self) -> CommandId {
+        let verb = if self.phase == UnitPhase::Stopping { "stop" } else { "start" };
+        CommandId(format!("{}@{}/{verb}", self.member, self.generation))
+    }
+
     /// The command that makes the host do what the phase wants, to be delivered in the term of that moment.
     pub fn command(&self) -> Command {
         let action = match self.phase {

@@ -87,7 +87,6 @@ pub(crate) fn report_deadline(unit: &UnitRecord) -> Timestamp {
 pub fn status(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
     let member = world.member(unit).filter(|member| member.generation == unit.generation);
     let connected = world.host(&unit.host).is_some_and(|host| host.connected);
-    let command = unit.command().id;
     match unit.phase {
         UnitPhase::Draining => UnitStatus::Draining,
         UnitPhase::Stopping => match member {
@@ -97,7 +96,10 @@ pub fn status(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
                 UnitStatus::Stopped
             }
             // The host answered the command and has nothing of it: it is gone, or never was there.
-            None if connected && !world.records.pending.contains(&command) && !runs_older(world, unit) => {
+            None if connected
+                && !world.records.pending.contains(&unit.command_id())
+                && !runs_older(world, unit) =>
+            {
                 UnitStatus::Stopped
             }
             _ => UnitStatus::Stopping,
@@ -109,7 +111,7 @@ pub fn status(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
 /// A unit that should be running. One that is not ready when its time is up has failed, whatever it waits on.
 fn wanted(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
     let host = &unit.host;
-    if let Some(reason) = world.records.refused.get(&unit.command().id) {
+    if let Some(reason) = world.records.refused.get(&unit.command_id()) {
         return UnitStatus::Failed { reason: format!("host `{host}` refused it: {reason}") };
     }
     if world.is_silent(host) {
@@ -138,7 +140,7 @@ fn on_host(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
     let host = &unit.host;
     let Some(member) = world.member(unit).filter(|member| member.generation == unit.generation) else {
         let connected = world.host(host).is_some_and(|host| host.connected);
-        let answered = !world.records.pending.contains(&unit.command().id);
+        let answered = !world.records.pending.contains(&unit.command_id());
         let late = world.now >= report_deadline(unit);
         if connected && answered && late {
             return UnitStatus::Drifted { reason: format!("host `{host}` does not know it any more") };

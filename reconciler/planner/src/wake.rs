@@ -15,10 +15,8 @@ use crate::world::{GATEWAY_LOST_AFTER, World, signed};
 pub(crate) fn wake_at<S>(world: &World<'_>, waiting: &BTreeMap<S, WaitingOn>) -> Option<Timestamp> {
     let mut next = Next { now: world.now, at: None };
     waiting.values().filter_map(WaitingOn::until).for_each(|at| next.consider(at));
-    for name in world.catalog.hosts.keys() {
-        if world.host(name).is_some_and(|host| !host.connected) {
-            next.consider(world.silent_since(name) + signed(SILENCE));
-        }
+    for host in world.observed.hosts.values().filter(|host| !host.connected) {
+        next.consider(host.last_seen.max(world.observed.since) + signed(SILENCE));
     }
     for gateway in world.observed.gateways.values().filter(|gateway| !gateway.connected) {
         next.consider(gateway.last_seen.max(world.observed.since) + signed(GATEWAY_LOST_AFTER));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use denv_planner::{Phase, Step};
+use denv_planner::{Phase, Step, UnitRecord};
 use denv_schema::api::Level;
 use jiff::Timestamp;
 
@@ -17,11 +17,13 @@ impl Orchestrator {
             after.apply(step);
             note(step, &after, &mut commit);
         }
-        let present: BTreeSet<_> = after.units.values().map(|unit| unit.command().id).collect();
+        let before: BTreeSet<_> = self.records.units.values().map(UnitRecord::command_id).collect();
+        let present: BTreeSet<_> = after.units.values().map(UnitRecord::command_id).collect();
         for (_, _, command) in &commit.commands {
             after.pending.insert(command.id.clone());
         }
-        after.pending.retain(|id| present.contains(id));
+        // What was withdrawn needs no answer. What ends a stranger is of no unit.
+        after.pending.retain(|id| present.contains(id) || !before.contains(id));
         after.refused.retain(|id, _| present.contains(id));
         self.doubtful = true;
         self.store.commit(self.term, &commit).await?;
@@ -58,13 +60,11 @@ fn note(step: &Step, after: &denv_planner::Records, commit: &mut Commit) {
                 if let Some(stage) = after.stages.get(&record.stage) {
                     commit.stages.insert(record.stage.clone(), stage.clone());
                 }
-                if matches!(step, Step::StartUnit { .. } | Step::RestartUnit { .. } | Step::StopUnit { .. }) {
-                    commit.commands.push((record.host.clone(), id.clone(), record.command()));
-                }
                 if matches!(step, Step::StartUnit { .. }) {
                     commit.deployed.insert(record.release.clone(), record.template);
                 }
             }
+            commit.commands.extend(step.command(after));
             commit.units.insert(id, record.cloned());
         }
     }
@@ -72,7 +72,10 @@ fn note(step: &Step, after: &denv_planner::Records, commit: &mut Commit) {
 
 fn level(step: &Step) -> Level {
     match step {
-        Step::Hold { .. } | Step::PauseDeployment { .. } | Step::RestartUnit { .. } => Level::Warning,
+        Step::Hold { .. }
+        | Step::PauseDeployment { .. }
+        | Step::RestartUnit { .. }
+        | Step::EndStranger { .. } => Level::Warning,
         Step::MoveDeployment { phase: Phase::RollingBack | Phase::RolledBack, .. } => Level::Warning,
         Step::DrainUnit { repair_at: Some(_), .. } => Level::Warning,
         _ => Level::Normal,

@@ -6,14 +6,15 @@ use insta::assert_snapshot;
 use jiff::Timestamp;
 
 use super::*;
-use crate::world::{HostObserved, Observed};
+use crate::records::Records;
+use crate::world::{HostObserved, Observed, World};
 
 /// A fleet of hosts with these many GPUs; a host of 0 was never seen.
 struct Bench {
     catalog: Catalog,
     observed: Observed,
     records: Records,
-    usage: Usage,
+    placed: Vec<(StageId, Digest, Placement)>,
 }
 
 fn bench(gpus: &[u32]) -> Bench {
@@ -50,7 +51,7 @@ spec: {provider: p, region: r, purchase: owned, accelerator: h200, hosts: {min: 
     }
     let files = Files::from([("all.yaml".to_owned(), text.into_bytes())]);
     let catalog = Catalog::from_files(&files).unwrap_or_else(|found| panic!("{found}"));
-    Bench { catalog, observed, records: Records::default(), usage: Usage::default() }
+    Bench { catalog, observed, records: Records::default(), placed: Vec::new() }
 }
 
 impl Bench {
@@ -69,10 +70,14 @@ impl Bench {
         };
         let needs = Pool { gpus: Some(gpus), cpu_slots: None, parallelism: Parallelism::default() };
         let stage = stage.parse().unwrap();
-        match place(&world, &self.usage, &stage, &"f".parse().unwrap(), template, &needs) {
+        let mut usage = Usage::of(&world, &Default::default());
+        for (stage, template, placement) in &self.placed {
+            usage.reserve(stage, *template, placement);
+        }
+        match place(&usage, &stage, &"f".parse().unwrap(), template, &needs) {
             Ok(placement) => {
                 let said = format!("{} {:?}", placement.host, placement.gpus);
-                self.usage.reserve(&stage, template, placement);
+                self.placed.push((stage, template, placement));
                 said
             }
             Err(waiting) => waiting.to_string(),

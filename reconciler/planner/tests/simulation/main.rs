@@ -9,6 +9,7 @@ mod events;
 mod gateway;
 mod host;
 mod manifests;
+mod mutations;
 mod truth;
 mod world;
 
@@ -207,4 +208,70 @@ fn a_release_that_differs_in_name_alone_restarts_nothing() {
     simulation.run(200);
     assert_eq!(simulation.running(), [("chat-good-0-again", 2)]);
     assert_eq!(simulation.units(), before);
+}
+
+#[test]
+fn what_a_host_still_runs_that_was_given_up_with_it_ends_when_it_returns() {
+    let mut simulation = Simulation::simple(3, 1, false, 7);
+    simulation.run(200);
+    let host = simulation.host_of_a_unit();
+    simulation.apply(Event::HostVanishes(host));
+    simulation.apply(Event::HostRemoved(host));
+    simulation.run(200);
+    assert_eq!(simulation.ready(), 2, "{}", simulation.transcript());
+    assert_eq!(simulation.units().len(), 2, "it is forgotten");
+    assert_eq!(simulation.hosts[host].leftovers().len(), 1, "and runs on");
+    // Its slot is not free before that has ended.
+    simulation.apply(Event::HostAdded(host));
+    simulation.apply(Event::Scale(0, 3));
+    simulation.apply(Event::HostReturns(host));
+    simulation.run(200);
+    assert_eq!(simulation.ready(), 3, "{}", simulation.transcript());
+    assert_eq!(simulation.unsettled(), None);
+}
+
+#[test]
+fn a_release_that_never_worked_does_not_stand_in_the_way_of_the_next() {
+    // Room for just one more beside the first try, which takes it.
+    let mut simulation = Simulation::simple(1, 2, false, 8);
+    simulation.apply(Event::Release(0, 3));
+    simulation.apply(Event::Scale(0, 2));
+    simulation.run(4);
+    simulation.apply(Event::Release(0, 4));
+    simulation.run(4);
+    simulation.apply(Event::Scale(0, 1));
+    simulation.apply(Event::Release(0, 1));
+    simulation.run(200);
+    assert_eq!(simulation.running(), [("chat-good-1", 1)], "{}", simulation.transcript());
+}
+
+#[test]
+fn a_pause_for_a_failure_can_be_resumed() {
+    let mut shape = Shape::simple(2, 2, false);
+    shape.stages[0].pauses = true;
+    let mut simulation = Simulation::new(shape, 9);
+    simulation.run(100);
+    simulation.apply(Event::Release(0, 2));
+    simulation.run(60);
+    assert!(simulation.waiting().contains("paused: unit `chat.prod.2`"), "{}", simulation.waiting());
+    assert_eq!(simulation.units().len(), 2, "what failed has left");
+    simulation.apply(Event::Action(0, RolloutAction::Resume));
+    simulation.run(60);
+    assert!(simulation.waiting().contains("paused: unit `chat.prod.3`"), "{}", simulation.waiting());
+}
+
+#[test]
+fn with_no_gateway_heard_nothing_that_may_serve_leaves() {
+    let mut simulation = Simulation::simple(2, 2, false, 10);
+    simulation.run(100);
+    let before = simulation.units();
+    simulation.apply(Event::GatewayVanishes(0));
+    simulation.run(100);
+    simulation.apply(Event::Release(0, 1));
+    simulation.run(300);
+    assert!(before.iter().all(|unit| simulation.units().contains(unit)), "{}", simulation.transcript());
+    assert!(simulation.waiting().contains("bring `g0` back"), "{}", simulation.waiting());
+    simulation.apply(Event::GatewayReturns(0));
+    simulation.run(300);
+    assert_eq!(simulation.running(), [("chat-good-1", 2)], "{}", simulation.transcript());
 }

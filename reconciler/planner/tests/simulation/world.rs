@@ -302,15 +302,9 @@ impl Simulation {
         self.steps += 1;
         self.quiet_until = None;
         self.judge(step);
-        let before: BTreeSet<CommandId> = self.records.units.values().map(|unit| unit.command().id).collect();
+        let before: BTreeSet<CommandId> = self.records.units.values().map(UnitRecord::command_id).collect();
         self.records.apply(step);
-        let command = match step {
-            Step::StartUnit { unit, .. } | Step::RestartUnit { unit, .. } | Step::StopUnit { unit, .. } => {
-                let record = &self.records.units[unit];
-                Some((record.host.clone(), unit.clone(), record.command()))
-            }
-            _ => None,
-        };
+        let command = step.command(&self.records);
         if let Step::ForgetUnit { unit } = step {
             self.queued.retain(|(_, of, _)| of != unit);
         }
@@ -320,7 +314,7 @@ impl Simulation {
             self.records.pending.insert(command.id.clone());
             self.queued.push((host, unit, command));
         }
-        let present: BTreeSet<_> = self.records.units.values().map(|unit| unit.command().id).collect();
+        let present: BTreeSet<_> = self.records.units.values().map(UnitRecord::command_id).collect();
         self.records.pending.retain(|id| present.contains(id) || !before.contains(id));
         self.records.refused.retain(|id, _| present.contains(id));
     }

@@ -32,7 +32,8 @@ pub(crate) fn advance(pass: &mut Pass<'_>, unit: &Unit<'_>, rollout: &Rollout) {
         (UnitStatus::Preparing, _) => start(pass, id, record, "verifying weights"),
         (UnitStatus::Starting, _) => start(pass, id, record, "starting the engine"),
         (UnitStatus::Checking { unrouted }, _) => {
-            let waiting = WaitingOn::Gateways { gateways: unrouted.clone(), until: start_deadline(record) };
+            let waiting =
+                WaitingOn::Gateways { gateways: unrouted.clone(), until: start_deadline(pass.world, record) };
             pass.plan.wait(Subject::Unit(id), waiting);
         }
         (UnitStatus::Unhealthy { reason } | UnitStatus::Failed { reason }, _) => {
@@ -45,7 +46,7 @@ pub(crate) fn advance(pass: &mut Pass<'_>, unit: &Unit<'_>, rollout: &Rollout) {
 }
 
 fn start(pass: &mut Pass<'_>, id: UnitId, record: &UnitRecord, doing: &str) {
-    let (host, doing, until) = (record.host.clone(), doing.to_owned(), start_deadline(record));
+    let (host, doing, until) = (record.host.clone(), doing.to_owned(), start_deadline(pass.world, record));
     pass.plan.wait(Subject::Unit(id), WaitingOn::Start { host, doing, until });
 }
 

@@ -74,9 +74,11 @@ const REPORT_GRACE: Duration = Duration::from_secs(15);
 /// command's way to the host, and the gateways' checks.
 const START_GRACE: Duration = Duration::from_secs(30);
 
-/// When a unit that is not ready yet has failed.
-pub(crate) fn start_deadline(unit: &UnitRecord) -> Timestamp {
-    unit.since + signed(unit.spec.start_timeout.get() + START_GRACE)
+/// When a unit that is not ready yet has failed. A control plane that was away meanwhile first hears what has become
+/// of it.
+pub(crate) fn start_deadline(world: &World<'_>, unit: &UnitRecord) -> Timestamp {
+    let deadline = unit.since + signed(unit.spec.start_timeout.get() + START_GRACE);
+    deadline.max(world.observed.since + signed(START_GRACE))
 }
 
 /// When the absence of a wanted unit from its host's reports is drift.
@@ -119,7 +121,7 @@ fn wanted(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
         return UnitStatus::Silent { since };
     }
     let status = on_host(world, id, unit);
-    let late = unit.phase == UnitPhase::Starting && world.now >= start_deadline(unit);
+    let late = unit.phase == UnitPhase::Starting && world.now >= start_deadline(world, unit);
     match status {
         UnitStatus::Planned
         | UnitStatus::Preparing

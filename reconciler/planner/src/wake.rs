@@ -34,7 +34,7 @@ pub(crate) fn wake_at<S>(world: &World<'_>, waiting: &BTreeMap<S, WaitingOn>) ->
             next.consider(report_deadline(unit));
         }
         if unit.phase == UnitPhase::Starting {
-            next.consider(start_deadline(unit));
+            next.consider(start_deadline(world, unit));
         }
     }
     for stage in world.records.stages.values() {

@@ -275,3 +275,14 @@ fn with_no_gateway_heard_nothing_that_may_serve_leaves() {
     simulation.run(300);
     assert_eq!(simulation.running(), [("chat-good-1", 2)], "{}", simulation.transcript());
 }
+
+#[test]
+fn a_start_is_not_judged_by_time_in_which_nobody_listened() {
+    let mut shape = Shape::simple(2, 2, false);
+    shape.lag = 1;
+    let mut simulation = Simulation::new(shape, 11);
+    simulation.run(2);
+    simulation.apply(Event::Restart(200));
+    simulation.run(300);
+    assert_eq!(simulation.running(), [("chat-good-0", 2)], "{}", simulation.transcript());
+}

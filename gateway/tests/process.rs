@@ -109,7 +109,7 @@ async fn a_certificate_that_ended_is_said_to_have() {
     let mut command = gateway(&world.control_plane, world.state.path(), listen);
     command.args(["--token", &world.control_plane.token().to_string()]).stderr(Stdio::null());
     let mut running = command.spawn().unwrap();
-    until("it joined", || world.state.path().join("credentials/certificate.pem").exists()).await;
+    until("it joined", || world.state.path().join("credentials/credentials.pem").exists()).await;
     running.kill().await.unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
     let said = refusal(gateway(&world.control_plane, world.state.path(), listen)).await;
@@ -128,8 +128,10 @@ async fn it_stops_when_told_and_one_state_folder_is_for_one_gateway() {
     let mut running = spawn(listen).stderr(Stdio::null()).spawn().unwrap();
     world.set_units(&[Rotation::In]);
     world.until_in_rotation(1).await;
-    let mode =
-        std::fs::metadata(world.state.path().join("credentials/key.pem")).unwrap().permissions().mode();
+    let mode = std::fs::metadata(world.state.path().join("credentials/credentials.pem"))
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o077, 0);
 
     let said = refusal(spawn(free_address().await)).await;

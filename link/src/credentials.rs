@@ -34,8 +34,8 @@ pub enum CredentialsError {
     Verifier(#[from] rustls::client::VerifierBuilderError),
 }
 
-const CHAIN_FILE: &str = "certificate.pem";
-const KEY_FILE: &str = "key.pem";
+/// Chain and key are one file, so that one can't be replaced without the other.
+const FILE: &str = "credentials.pem";
 
 impl Credentials {
     pub fn from_pem(chain: &str, key: &str) -> Result<Self, rustls_pki_types::pem::Error> {
@@ -46,37 +46,33 @@ impl Credentials {
 
     /// The credentials kept in `dir`, if there are any.
     pub fn load(dir: &Path) -> Result<Option<Self>, CredentialsError> {
-        let read = |name: &str| {
-            let path = dir.join(name);
-            match fs::read_to_string(&path) {
-                Ok(text) => Ok(Some((path, text))),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-                Err(source) => Err(CredentialsError::Io { path, source }),
-            }
+        let path = dir.join(FILE);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(CredentialsError::Io { path, source }),
         };
-        let (Some((path, chain)), Some((_, key))) = (read(CHAIN_FILE)?, read(KEY_FILE)?) else {
-            return Ok(None);
-        };
-        Credentials::from_pem(&chain, &key).map(Some).map_err(|source| CredentialsError::Pem { path, source })
+        Credentials::from_pem(&text, &text).map(Some).map_err(|source| CredentialsError::Pem { path, source })
     }
 
-    /// Keeps a chain and key in `dir`, readable by the owner alone. The chain is replaced last, in one step, so a
-    /// crash leaves the old pair or the new one.
+    /// Keeps a chain and key in `dir`, readable by the owner alone. They are replaced in one step, so a crash leaves
+    /// the old pair or the new one.
     pub fn save(dir: &Path, chain: &str, key: &str) -> Result<(), CredentialsError> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |source| CredentialsError::Io { path, source }
         };
         fs::create_dir_all(dir).map_err(at(dir))?;
-        for (name, text) in [(KEY_FILE, key), (CHAIN_FILE, chain)] {
-            let (path, partial) = (dir.join(name), dir.join(format!("{name}.partial")));
-            let mut options = fs::OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(0o600);
-            let mut file = options.open(&partial).map_err(at(&partial))?;
-            file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(at(&partial))?;
-            fs::rename(&partial, &path).map_err(at(&path))?;
-        }
-        Ok(())
+        let (path, partial) = (dir.join(FILE), dir.join(format!("{FILE}.partial")));
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = options.open(&partial).map_err(at(&partial))?;
+        file.write_all(format!("{}\n{key}", chain.trim_end()).as_bytes())
+            .and_then(|()| file.sync_all())
+            .map_err(at(&partial))?;
+        fs::rename(&partial, &path).map_err(at(&path))?;
+        // What a renamed file is called is the folder's to keep.
+        fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))
     }
 
     /// Who the certificate says its holder is.
@@ -152,7 +148,7 @@ mod tests {
         let authority = Authority::generate(now).unwrap();
         Credentials::save(dir.path(), authority.certificate_pem(), &authority.key_pem()).unwrap();
         assert!(Credentials::load(dir.path()).unwrap().is_some());
-        let mode = fs::metadata(dir.path().join(KEY_FILE)).unwrap().permissions().mode();
+        let mode = fs::metadata(dir.path().join(FILE)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 }

@@ -79,13 +79,13 @@ fn host_and_port(text: &str) -> Result<String, String> {
 const EXAMPLES: &str = "\
 Examples:
   The first time, with a token from `denv host token gpu-1`:
-    denvd --server denv.example.com:7401 --token-file token --engine-path /opt/engines/bin
+    denvd --server denv.example.com:7442 --token-file token --engine-path /opt/engines/bin
 
   From then on; the certificate in the state folder renews itself:
-    denvd --server denv.example.com:7401 --engine-path /opt/engines/bin --weights-dir /srv/models
+    denvd --server denv.example.com:7442 --engine-path /opt/engines/bin --weights-dir /srv/models
 
   A second host on the same machine, to try denv out:
-    denvd --server 127.0.0.1:7401 --token-file token-2 --state-dir ./host-2 \\
+    denvd --server 127.0.0.1:7442 --token-file token-2 --state-dir ./host-2 \\
           --ingress-listen 127.0.0.1:7444 --inventory inventory.yaml
 
 Ending denvd (SIGTERM) leaves the engines running; the next denvd adopts them. A systemd unit needs

@@ -65,9 +65,9 @@ enum LogFormat {
 const EXAMPLES: &str = "\
 Examples:
   Join and serve:
-    denv-gateway --server reconciler.example:7443 --token-file /run/secrets/join --listen 0.0.0.0:8000
+    denv-gateway --server reconciler.example:7442 --token-file /run/secrets/join --listen 0.0.0.0:8000
   Again later, by the certificate that is kept:
-    denv-gateway --server reconciler.example:7443 --listen 0.0.0.0:8000
+    denv-gateway --server reconciler.example:7442 --listen 0.0.0.0:8000
   Ask it something:
     curl http://127.0.0.1:8000/v1/chat/completions -H \"Authorization: Bearer $DENV_API_KEY\" \\
       -d '{\"model\": \"MODEL\", \"messages\": [{\"role\": \"user\", \"content\": \"hello\"}]}'

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, StatusCode};
 use hyper::body::Incoming;
-use tokio::time::timeout;
 
 use crate::admission::Model;
 use crate::metrics::RetryReason;
@@ -14,6 +13,7 @@ use crate::units::{Connection, Lease, NoUnit, SendError, Unit};
 use super::Proxy;
 use super::body::BodyError;
 use super::error::ProxyError;
+use super::patience::heard_from;
 use super::settlement::Settlement;
 
 /// The tries of one request: which units had it, and whether it may be tried again.
@@ -70,8 +70,17 @@ impl<'a> Attempts<'a> {
             let unit = lease.unit();
             settlement.on(unit);
             let body = chat.body_for(&unit.route.model);
-            let sent = timeout(self.proxy.engine_silence, lease.send(headers.clone(), body)).await;
-            match sent.map_err(|_| ProxyError::EngineSilent)? {
+            let sent = heard_from(unit, self.proxy.engine_silence, lease.send(headers.clone(), body)).await?;
+            let sent = match sent {
+                Ok(sent) => sent,
+                Err(lost) => {
+                    self.ended_early(unit, &lost)?;
+                    drop(lease);
+                    lease = self.acquire()?;
+                    continue;
+                }
+            };
+            match sent {
                 Err(SendError::Connect(error)) => {
                     note(unit, "cannot be reached", &error);
                     unit.eject();
@@ -116,8 +125,11 @@ impl<'a> Attempts<'a> {
 
     /// The answer broke off before the client saw any of it.
     pub(super) fn broke_off(&mut self, lease: &Lease, error: BodyError) -> Result<(), ProxyError> {
-        let unit = lease.unit();
-        note(unit, "broke its answer off", &error);
+        self.ended_early(lease.unit(), &error)
+    }
+
+    fn ended_early(&mut self, unit: &Arc<Unit>, error: &(dyn Error + 'static)) -> Result<(), ProxyError> {
+        note(unit, "broke its answer off", error);
         unit.doubt();
         self.may_begin_again()?;
         self.again(unit, RetryReason::EndedEarly, ProxyError::EngineEnded);

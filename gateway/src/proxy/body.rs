@@ -17,12 +17,14 @@ pub(super) enum BodyError {
     Broken(#[from] hyper::Error),
     #[error("the body was empty")]
     Empty,
+    #[error(transparent)]
+    UnitLost(#[from] super::patience::UnitLost),
 }
 
 pub(super) async fn read_request(body: Incoming) -> Result<Bytes, ProxyError> {
     read(body, MAX_REQUEST_BYTES).await.map_err(|error| match error {
         BodyError::TooLarge => ProxyError::RequestTooLarge,
-        BodyError::Broken(_) | BodyError::Empty => ProxyError::RequestBroken,
+        BodyError::Broken(_) | BodyError::Empty | BodyError::UnitLost(_) => ProxyError::RequestBroken,
     })
 }
 

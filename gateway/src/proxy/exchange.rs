@@ -6,7 +6,6 @@ use denv_schema::wire::RequestOutcome;
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use hyper::body::Incoming;
-use tokio::time::timeout;
 
 use crate::admission::{Grant, Model};
 use crate::answer::usage_of;
@@ -18,6 +17,7 @@ use super::answer::Answer;
 use super::attempts::{Attempts, Begun};
 use super::body::{BodyError, first_data, read_answer};
 use super::error::ProxyError;
+use super::patience::heard_from;
 use super::settlement::Settlement;
 use super::stream::AnswerStream;
 use super::{Proxy, REQUEST_ID};
@@ -72,8 +72,8 @@ impl Exchange<'_> {
             let Begun { head, mut body, connection, lease } =
                 attempts.begin(&self.chat, &self.headers, settlement).await?;
             let broken = if head.status == StatusCode::OK && is_event_stream(&head.headers) {
-                let first = timeout(silence, first_data(&mut body)).await;
-                match first.map_err(|_| ProxyError::EngineSilent)? {
+                let first = heard_from(lease.unit(), silence, first_data(&mut body)).await?;
+                match first.unwrap_or_else(|lost| Err(lost.into())) {
                     Ok(first) => {
                         self.model.metrics.first_byte(self.arrived.elapsed());
                         return Ok(Passable::Stream { head, first, body, connection, lease });
@@ -81,8 +81,8 @@ impl Exchange<'_> {
                     Err(error) => error,
                 }
             } else {
-                let whole = timeout(silence, read_answer(body)).await;
-                match whole.map_err(|_| ProxyError::EngineSilent)? {
+                let whole = heard_from(lease.unit(), silence, read_answer(body)).await?;
+                match whole.unwrap_or_else(|lost| Err(lost.into())) {
                     Ok(whole) => {
                         lease.keep(connection);
                         self.model.metrics.first_byte(self.arrived.elapsed());

@@ -8,6 +8,7 @@ mod attempts;
 mod body;
 mod error;
 mod exchange;
+mod patience;
 mod settlement;
 mod stream;
 

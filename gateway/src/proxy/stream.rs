@@ -3,6 +3,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use denv_schema::wire::RequestOutcome;
@@ -12,6 +13,8 @@ use tokio::time::{Instant, Sleep};
 use crate::answer::Events;
 use crate::units::{Connection, Lease};
 
+use super::error::ProxyError;
+use super::patience::{LOOK, UnitLost};
 use super::settlement::Settlement;
 
 /// A stream on its way from an engine to a client. Whichever end gives up, what was generated is metered.
@@ -37,6 +40,9 @@ const ENGINE_FAILED: &[u8] =
     b"data: {\"error\":{\"message\":\"the engine ended before the answer was complete; \
 the request may be sent again\",\"type\":\"engine_failed\",\"param\":null,\"code\":\"retryable\"}}\n\n";
 
+/// How long a stream may pause while its host can't be reached.
+const LOST_PATIENCE: Duration = Duration::from_secs(10);
+
 impl AnswerStream {
     pub(super) fn new(
         settlement: Settlement,
@@ -46,7 +52,7 @@ impl AnswerStream {
         connection: Connection,
         lease: Lease,
     ) -> Self {
-        let silence = tokio::time::sleep(settlement.proxy().engine_silence);
+        let silence = tokio::time::sleep(settlement.proxy().engine_silence.min(LOOK));
         let mut stream = AnswerStream {
             settlement,
             events: Events::new(hide_usage),
@@ -114,17 +120,23 @@ impl AnswerStream {
         self.settlement.record_served(self.events.usage(), estimate, outcome);
     }
 
-    /// Whether the engine has said nothing for too long. The timer is set anew only when it rings.
-    fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Why there is no more to wait for: the engine has said nothing for too long, or its host is gone without a
+    /// word. The timer is set anew only when it rings.
+    fn given_up(&mut self, cx: &mut Context<'_>) -> Option<&'static (dyn Error + 'static)> {
         let patience = self.settlement.proxy().engine_silence;
         while self.silence.as_mut().poll(cx).is_ready() {
-            let deadline = self.heard + patience;
-            if deadline <= Instant::now() {
-                return true;
+            let (now, deadline) = (Instant::now(), self.heard + patience);
+            if deadline <= now {
+                return Some(&ProxyError::EngineSilent);
             }
-            self.silence.as_mut().reset(deadline);
+            let is_lost = self.upstream.as_ref().is_some_and(|upstream| upstream.lease.unit().is_lost());
+            // New connections may fail while one that stands carries on.
+            if is_lost && self.heard + LOST_PATIENCE <= now {
+                return Some(&UnitLost);
+            }
+            self.silence.as_mut().reset(deadline.min(now + LOOK));
         }
-        false
+        None
     }
 }
 
@@ -150,10 +162,10 @@ impl Body for AnswerStream {
                 }
                 Poll::Ready(Some(Err(error))) => this.broke_off(&error),
                 Poll::Ready(None) => this.end(),
-                Poll::Pending if this.is_silent(cx) => {
-                    this.fail(&super::error::ProxyError::EngineSilent);
-                }
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => match this.given_up(cx) {
+                    Some(error) => this.fail(error),
+                    None => return Poll::Pending,
+                },
             }
         }
     }

@@ -19,6 +19,8 @@ pub(crate) struct Unit {
     wanted: AtomicBool,
     /// It was reached, and nothing has gone wrong with it since.
     healthy: AtomicBool,
+    /// Its host could not be reached time and again, and what was asked of it may never be answered.
+    lost: AtomicBool,
     inflight: Arc<AtomicU32>,
     pool: Pool,
     transport: Arc<Transport>,
@@ -69,6 +71,7 @@ impl Unit {
         Unit {
             wanted: AtomicBool::new(false),
             healthy: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
             inflight: same_generation.map(|known| known.inflight.clone()).unwrap_or_default(),
             pool: Pool::default(),
             transport,
@@ -131,6 +134,7 @@ impl Unit {
     }
 
     pub(super) fn passed(&self) {
+        self.lost.store(false, Ordering::SeqCst);
         if !self.healthy.swap(true, Ordering::SeqCst) {
             self.changed.notify_one();
         }
@@ -143,6 +147,15 @@ impl Unit {
             self.doubted.notify_one();
             self.changed.notify_one();
         }
+    }
+
+    pub(super) fn lose(&self) {
+        self.lost.store(true, Ordering::SeqCst);
+    }
+
+    /// Nothing that it has not said yet is worth waiting for.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::SeqCst)
     }
 
     /// Has it checked now, in rotation as it is. For what may be one request's fate and no more.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use denv_tests::cluster::{Cluster, Layout};
+use denv_tests::process::{engine_port, engines_below};
 use denv_tests::traffic::Application;
 
 pub const STAGE: &str = "chat/prod";
@@ -107,6 +108,38 @@ spec:
         .unwrap();
     }
 
+    /// The quickstart with a release `first`, whose engines have `flags`, and with edits of the service; running.
+    pub async fn start_with(flags: &[&str], edits: &[(&str, &str)]) -> Self {
+        let mut fixture = Fixture::create();
+        fixture.write_release("first", flags);
+        fixture.repository.edit("service.yaml", "release: r1\n", "release: first\n").unwrap();
+        for (from, to) in edits {
+            fixture.repository.edit("service.yaml", from, to).unwrap();
+        }
+        fixture.repository.commit("Begin otherwise").unwrap();
+        fixture.cluster.start(&["host-a", "host-b"]).await.unwrap();
+        fixture.ready("first").await;
+        fixture
+    }
+
+    /// The sum of a gateway's figure over its labels.
+    pub async fn gateway_figure(&self, name: &str) -> f64 {
+        let text =
+            reqwest::get(format!("{}/metrics", self.gateway_url())).await.unwrap().text().await.unwrap();
+        sum_of(&text, name)
+    }
+
+    /// How many requests engines work on, by their own word.
+    pub async fn engines_running(&self) -> f64 {
+        let mut running = 0.0;
+        for (pid, _) in engines_below(&self.layout.dir) {
+            let url = format!("http://127.0.0.1:{}/metrics", engine_port(pid).unwrap());
+            let text = reqwest::get(url).await.unwrap().text().await.unwrap();
+            running += sum_of(&text, "vllm:num_requests_running");
+        }
+        running
+    }
+
     pub fn application(&self) -> Application {
         self.cluster.application("smollm2").unwrap()
     }
@@ -122,4 +155,9 @@ spec:
         }
         starts
     }
+}
+
+fn sum_of(text: &str, name: &str) -> f64 {
+    let lines = text.lines().filter(|line| line.starts_with(name));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }

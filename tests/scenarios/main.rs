@@ -2,8 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, unreachable_pub, reason = "tests")]
 
+mod alarms;
+mod certificates;
 mod clients;
+mod departures;
 mod fixture;
+mod partitions;
 mod recovery;
 mod refusals;
 mod rollout;
+mod secrets;
+mod streams;
+mod troubles;
+mod weights;

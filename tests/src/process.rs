@@ -54,11 +54,24 @@ impl Process {
         Ok(())
     }
 
+    /// SIGSTOP: its connections stay open and nothing comes out of them, as in a partition.
+    pub fn freeze(&self) -> anyhow::Result<()> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    pub fn thaw(&self) -> anyhow::Result<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).context("pids are positive")?);
+        kill(pid, signal).with_context(|| format!("cannot send {signal} to {}", self.name))
+    }
+
     /// SIGTERM, and the exit status if it ends in time.
     pub fn stop(&mut self, patience: Duration) -> anyhow::Result<Option<i32>> {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).context("pids are positive")?);
         // It may have ended by itself, which is as good.
-        let _ = kill(pid, Signal::SIGTERM);
+        let _ = self.signal(Signal::SIGTERM);
         let began = Instant::now();
         while began.elapsed() < patience {
             if let Some(status) = self.child.try_wait()? {
@@ -113,6 +126,13 @@ pub fn engines_below(dir: &Path) -> Vec<(i32, String)> {
         }
     }
     engines
+}
+
+/// The port that an engine was told to serve on.
+pub fn engine_port(pid: i32) -> anyhow::Result<u16> {
+    let arguments = fs::read_to_string(format!("/proc/{pid}/cmdline")).context("the engine is gone")?;
+    let mut arguments = arguments.split('\0').skip_while(|argument| *argument != "--port");
+    arguments.nth(1).context("the engine has no --port")?.parse().context("a port is a number")
 }
 
 /// SIGKILL to a process that is not a child of this one.

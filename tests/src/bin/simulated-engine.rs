@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,12 +67,32 @@ struct Serve {
     /// Answers every chat with an internal error.
     #[arg(long)]
     sim_fail: bool,
+    /// A folder in which a file named as the member says what is wrong with that one now: `hang`, `fail`,
+    /// `unhealthy`.
+    #[arg(long)]
+    sim_trouble: Option<PathBuf>,
     /// Milliseconds a token.
     #[arg(long, default_value_t = 1)]
     sim_token_delay: u64,
     /// What each token is.
     #[arg(long, default_value = "hello ")]
     sim_token: String,
+}
+
+impl Serve {
+    /// Whether a trouble was wished for, on the command line or since.
+    fn has(&self, trouble: &str) -> bool {
+        let flag = match trouble {
+            "hang" => self.sim_hang,
+            "fail" => self.sim_fail,
+            _ => self.sim_unhealthy,
+        };
+        let now = || {
+            let file = self.sim_trouble.as_ref()?.join(std::env::var_os("DENV_MEMBER")?);
+            std::fs::read_to_string(file).ok()
+        };
+        flag || now().is_some_and(|text| text.trim() == trouble)
+    }
 }
 
 struct Engine {
@@ -138,7 +159,7 @@ fn say(text: &str) {
 }
 
 async fn health(State(engine): State<Arc<Engine>>) -> StatusCode {
-    if engine.flags.sim_unhealthy { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }
+    if engine.flags.has("unhealthy") { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }
 }
 
 async fn models(State(engine): State<Arc<Engine>>) -> Json<Value> {
@@ -166,12 +187,12 @@ async fn chat(State(engine): State<Arc<Engine>>, Json(request): Json<Value>) -> 
         let error = json!({ "error": { "message": message, "type": "NotFoundError", "param": "model", "code": 404 } });
         return (StatusCode::NOT_FOUND, Json(error)).into_response();
     }
-    if engine.flags.sim_fail {
+    if engine.flags.has("fail") {
         let error =
             json!({ "error": { "message": "EngineCore died", "type": "InternalServerError", "code": 500 } });
         return (StatusCode::INTERNAL_SERVER_ERROR, Json(error)).into_response();
     }
-    if engine.flags.sim_hang {
+    if engine.flags.has("hang") {
         std::future::pending::<()>().await;
     }
     let prompt = (request["messages"].to_string().len() as u64).div_ceil(4);

@@ -35,8 +35,9 @@ clients:
 nextest:
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
 
+# One selection of packages throughout, so that dependencies are built once.
 bench: release
-	cargo bench --locked --workspace
+	cargo bench --locked --workspace --bench validate --bench plan --bench hot_path --bench throughput --bench figures
 
 fmt:
 	cargo fmt --all

@@ -178,7 +178,15 @@ pub(crate) enum Service {
 
 pub(crate) fn service(world: &World<'_>, unit: &UnitRecord, status: &UnitStatus) -> Service {
     let heard = world.is_connected(&unit.host);
+    let gateways = || world.observed.gateways.values().filter(|gateway| gateway.connected).count();
     match status {
+        // It is in rotation already, though the records do not say so yet.
+        UnitStatus::Ready if unit.phase == UnitPhase::Starting => Service::Perhaps,
+        UnitStatus::Checking { unrouted }
+            if unit.phase == UnitPhase::Starting && unrouted.len() < gateways() =>
+        {
+            Service::Perhaps
+        }
         _ if unit.phase != UnitPhase::Ready => Service::Nobody,
         UnitStatus::Ready if heard && world.deaf_until().is_none() => Service::Sure,
         UnitStatus::Ready | UnitStatus::Checking { .. } | UnitStatus::Silent { .. } => Service::Perhaps,

@@ -125,6 +125,9 @@ impl Simulation {
     pub fn settle(&mut self) -> Option<String> {
         /// More than healing takes, and less than flapping does.
         const MOST_STEPS: u32 = 200;
+        while self.down_until.is_some() {
+            self.run(10);
+        }
         let began = self.steps;
         for _ in 0..40 {
             for stage in 0..self.shape.stages.len() {

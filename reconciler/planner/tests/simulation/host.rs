@@ -23,7 +23,7 @@ pub struct Host {
     pub outbox: VecDeque<(Timestamp, Vec<CommandResult>, HostReport)>,
     /// Delivered on this stream.
     pub sent: Vec<CommandId>,
-    /// All that was ever delivered: any of it may come again.
+    /// All that was ever delivered to this denvd: any of it may come again.
     pub history: Vec<Command>,
     answers: Vec<CommandResult>,
     journal: BTreeMap<MemberId, (Generation, Option<Digest>, bool)>,
@@ -87,8 +87,10 @@ impl Host {
         std::mem::take(&mut self.answers)
     }
 
-    /// Its disk is lost, and all that ran.
+    /// Its disk is lost, and all that ran. What was sent to the denvd of before reaches no other.
     pub fn lose_state(&mut self) {
+        self.detach();
+        self.history.clear();
         self.journal.clear();
         self.members.clear();
         self.engines.clear();

@@ -144,7 +144,9 @@ impl Simulation {
     pub fn unsettled(&self) -> Option<String> {
         let mut expected: BTreeMap<String, usize> = BTreeMap::new();
         for (index, wanted) in self.desired.stages.iter().enumerate().filter(|(_, wanted)| wanted.present) {
-            let record = self.records.stages.get(&stage_id(index))?;
+            let Some(record) = self.records.stages.get(&stage_id(index)) else {
+                return Some(format!("stage {index} was never planned\n{}", self.transcript()));
+            };
             if record.deployment.as_ref().is_some_and(|deployment| !deployment.phase.is_over()) {
                 return Some(format!("a deployment is not over\n{}", self.transcript()));
             }

@@ -237,6 +237,7 @@ impl Simulation {
                 }
                 // As the link does: an answer counts once the report that follows it is heard.
                 for answer in answers {
+                    host.sent.retain(|id| *id != answer.id);
                     self.queued.retain(|(.., command)| command.id != answer.id);
                     self.records.pending.remove(&answer.id);
                     if let CommandOutcome::Refused { reason } = answer.outcome {

@@ -17,6 +17,9 @@
 //! - A request that no client has seen a byte of is run again on another unit when its unit fails, whether the
 //!   engine had begun or not: a chat completion changes nothing. At most three engines begin one request. After the
 //!   first byte it never is: the stream ends with an error event, `"code":"retryable"`, and without `[DONE]`.
+//! - A unit in rotation is asked for its health every two seconds, the whole way to its engine, and leaves rotation
+//!   when it fails. When its host can't be reached time and again, what it was asked and has not begun is run again
+//!   elsewhere, and a stream that has paused for ten seconds ends with the same error event.
 //! - Usage is the engine's own count. Where it is missing, since the client left or the engine failed, the prompt is
 //!   estimated at four bytes of its messages a token, and the output at one token a chunk; an answer that was not
 //!   streamed has none then.

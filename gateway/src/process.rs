@@ -11,7 +11,7 @@ use std::time::Duration;
 use denv_link::credentials::CredentialsError;
 use denv_link::dial::DialError;
 use denv_link::enrolment::{self, EnrolError};
-use denv_link::{Credentials, JoinToken};
+use denv_link::{Credentials, Identity, JoinToken, Role};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -59,8 +59,14 @@ pub enum StartError {
     StateDir { path: PathBuf, source: std::io::Error },
     #[error("another gateway uses the state folder `{path}`; stop it, or name another (--state-dir)")]
     InUse { path: PathBuf },
-    #[error("this gateway has not joined: give it a one-time token (--token or --token-file)")]
+    #[error(
+        "this gateway has not joined a control plane yet; give it a join token (--token-file), as `denv gateway token NAME` prints it"
+    )]
     NoToken,
+    #[error(
+        "the certificate in `{dir}` is that of a {role}, not of a gateway; name another --state-dir, or remove it and join with a token from `denv gateway token NAME`"
+    )]
+    NotAGateway { dir: PathBuf, role: Role },
     #[error(transparent)]
     Enrol(#[from] EnrolError),
     #[error(transparent)]
@@ -90,7 +96,10 @@ impl Gateway {
         let lock = lock(&settings.state_dir)?;
         let meter = Arc::new(Meter::open(&settings.state_dir.join("ledger"), settings.disk.clone())?);
         let credentials = enrol(&settings, token).await?;
-        let tenant = credentials.identity()?.tenant;
+        let Identity { tenant, role, .. } = credentials.identity()?;
+        if role != Role::Gateway {
+            return Err(StartError::NotAGateway { dir: settings.credentials_dir(), role });
+        }
         let tls = Arc::new(credentials.client_config(&[])?);
         let (credentials_sender, credentials) = watch::channel(Arc::new(credentials));
         let (tls_sender, tls) = watch::channel(tls);

@@ -235,6 +235,18 @@ async fn a_client_that_leaves_cancels_the_engine_and_pays_for_what_was_generated
     assert_eq!(world.metric("denv_gateway_unit_inflight{unit=\"chat.prod.0\"}").await, 0.0);
 }
 
+/// Nobody asks it anything, and it would answer.
+#[tokio::test]
+async fn a_unit_that_becomes_unwell_leaves_rotation_and_comes_back() {
+    let world = World::with_units(2).await;
+    world.hosts[0].engine.healthy.store(false, Ordering::SeqCst);
+    world.until_in_rotation(1).await;
+    ask_both(&world).await;
+    assert!(world.hosts[0].engine.asked().is_empty());
+    world.hosts[0].engine.healthy.store(true, Ordering::SeqCst);
+    world.until_in_rotation(2).await;
+}
+
 #[tokio::test]
 async fn an_engine_that_hangs_is_given_up() {
     let world = World::with_units(1).await;

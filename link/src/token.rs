@@ -12,7 +12,9 @@ pub struct JoinToken {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("this is not a join token: it has the form `denv-join.…`, as `denv host token NAME` prints it")]
+#[error(
+    "this is not a join token: it has the form `denv-join.…`, as `denv host token NAME` or `denv gateway token NAME` prints it"
+)]
 pub struct InvalidToken;
 
 const PREFIX: &str = "denv-join";

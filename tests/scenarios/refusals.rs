@@ -99,3 +99,23 @@ async fn an_engine_that_never_becomes_healthy_is_rolled_back_at_its_deadline() {
     assert!(reason.contains("not healthy within 3s"), "{reason}");
     fixture.ready("r1").await;
 }
+
+#[tokio::test]
+async fn a_gateway_with_a_hosts_certificate_is_told_how_to_get_its_own() {
+    let mut fixture = Fixture::create();
+    fixture.start_reconciler().await.unwrap();
+    fixture.start_host("host-a").await.unwrap();
+    let joined = fixture.layout.dir.join("host-a/credentials/credentials.pem");
+    denv_tests::until("the host to join", PATIENCE, || async { Ok(joined.exists().then_some(())) })
+        .await
+        .unwrap();
+    let state = fixture.layout.dir.join("mistaken");
+    std::fs::create_dir_all(state.join("credentials")).unwrap();
+    std::fs::copy(&joined, state.join("credentials/credentials.pem")).unwrap();
+    let mut gateway = tokio::process::Command::new(denv_tests::programs().unwrap().join("denv-gateway"));
+    gateway.args(["--server", "127.0.0.1:1", "--listen", "127.0.0.1:0", "--state-dir"]).arg(&state);
+    let ended = tokio::time::timeout(PATIENCE, gateway.kill_on_drop(true).output()).await.unwrap().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success());
+    assert!(said.contains("is that of a host") && said.contains("denv gateway token NAME"), "{said}");
+}

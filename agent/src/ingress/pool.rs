@@ -76,6 +76,10 @@ impl Lease {
             return;
         }
         let mut idle = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if !idle.contains_key(&self.port) {
+            // A port that is new here, likely: what waits for engines that are gone would wait for ever.
+            idle.retain(|_, waiting| waiting.iter().any(|idle| !idle.sender.is_closed()));
+        }
         let waiting = idle.entry(self.port).or_default();
         if waiting.len() >= KEPT {
             waiting.remove(0);

@@ -6,7 +6,7 @@ use denv_link::dial::DialError;
 use http_body_util::BodyExt as _;
 
 use super::transport::ConnectError;
-use super::unit::Unit;
+use super::unit::{Connection, Unit};
 
 /// Puts the unit into rotation whenever the control plane wants it there and it passes a check, and takes it out
 /// when it fails one. It is asked again and again, and at once when it was doubted: a host that stops without a
@@ -63,17 +63,27 @@ async fn watch(unit: &Unit) {
     if !in_rotation && unit.inflight() == 0 {
         return;
     }
-    let Err(first) = check(unit).await else { return };
-    // An engine may be too busy to answer in time, which is no reason to make its neighbours busier. A host that
-    // takes no connection is not busy.
-    let failed = if first.may_be_load() || !in_rotation { check(unit).await.err() } else { Some(first) };
-    let Some(error) = failed else { return };
+    // A kept connection spares both sides a handshake. That it fails says little, so a new one has the last word;
+    // and an engine may be too busy to answer in time, which is no reason to make its neighbours busier.
+    let first = match unit.kept() {
+        Some(kept) => ask(unit, kept).await,
+        None => check(unit).await,
+    };
+    let error = match first {
+        Ok(()) => return,
+        Err(error @ CheckError::Unhealthy(_)) => error,
+        Err(_) => match check(unit).await {
+            Ok(()) => return,
+            Err(error) => error,
+        },
+    };
+    if in_rotation && unit.is_wanted() && unit.is_healthy() {
+        tracing::warn!(unit = %unit.route.unit, error = &error as &dyn Error, "left rotation");
+    }
     if in_rotation {
-        if unit.is_wanted() && unit.is_healthy() {
-            tracing::warn!(unit = %unit.route.unit, error = &error as &dyn Error, "left rotation");
-        }
         unit.eject();
-    } else if error.is_of_the_host() {
+    }
+    if error.is_of_the_host() {
         unit.lose();
     }
 }
@@ -104,15 +114,14 @@ impl CheckError {
             CheckError::Connect(ConnectError::Dial(DialError::Connect { .. } | DialError::TimedOut { .. }))
         )
     }
-
-    fn may_be_load(&self) -> bool {
-        matches!(self, CheckError::TimedOut)
-    }
 }
 
 /// Goes the whole way to the engine, on a connection of its own, which then is the first that requests use.
 async fn check(unit: &Unit) -> Result<(), CheckError> {
-    let mut connection = unit.connect().await?;
+    ask(unit, unit.connect().await?).await
+}
+
+async fn ask(unit: &Unit, mut connection: Connection) -> Result<(), CheckError> {
     let attempt = async {
         let response = unit.get_health(&mut connection).await?;
         let status = response.status();

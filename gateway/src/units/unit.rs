@@ -182,6 +182,11 @@ impl Unit {
         Ok(Connection { sender })
     }
 
+    /// A connection that waits for the next request.
+    pub(super) fn kept(&self) -> Option<Connection> {
+        self.pool.take().map(|sender| Connection { sender })
+    }
+
     pub(super) async fn get_health(&self, connection: &mut Connection) -> hyper::Result<Response<Incoming>> {
         let mut request = Request::new(Full::default());
         *request.uri_mut() = self.health.clone();

@@ -54,3 +54,18 @@ async fn who_looks_after_a_push_sees_the_deployment_it_opened() {
         fixture.ready(to).await;
     }
 }
+
+#[tokio::test]
+async fn a_release_that_differs_in_name_alone_moves_no_unit_and_fails_no_request() {
+    let mut fixture = Fixture::start().await;
+    let members =
+        |view: denv_schema::api::StageView| view.units.into_iter().map(|it| it.unit).collect::<Vec<_>>();
+    let before = members(fixture.client().unwrap().stage(STAGE).await.unwrap());
+    let traffic = Traffic::start(&fixture.application(), 4, 20);
+    fixture.write_release("r1-again", &[]);
+    fixture.release("r1", "r1-again").await;
+    fixture.ready("r1-again").await;
+    let (_, failures) = traffic.stop().await;
+    assert!(failures.is_empty(), "{failures:?}");
+    assert_eq!(members(fixture.client().unwrap().stage(STAGE).await.unwrap()), before);
+}

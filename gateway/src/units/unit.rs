@@ -68,9 +68,14 @@ impl Unit {
             // Ids are names, dots and digits by construction; a foreign one reaches nothing.
             Uri::try_from(format!("/members/{}/{path}", route.member)).unwrap_or_default()
         };
+        // Under another release's name it is the very same engine, and as well as it was.
+        let healthy = known.is_some_and(|known| {
+            let UnitRoute { release, rotation, .. } = known.route.clone();
+            known.route == UnitRoute { release, rotation, ..route.clone() } && known.is_healthy()
+        });
         Unit {
             wanted: AtomicBool::new(false),
-            healthy: AtomicBool::new(false),
+            healthy: AtomicBool::new(healthy),
             lost: AtomicBool::new(false),
             inflight: same_generation.map(|known| known.inflight.clone()).unwrap_or_default(),
             pool: Pool::default(),

@@ -131,7 +131,17 @@ pub fn check(world: &World<'_>, plan: &Plan) -> Vec<Violation> {
                     }
                 }
             }
-            _ => {}
+            Step::OpenDeployment { .. }
+            | Step::MoveDeployment { .. }
+            | Step::PauseDeployment { .. }
+            | Step::ResumeDeployment { .. }
+            | Step::MarkGood { .. }
+            | Step::Hold { .. }
+            | Step::Unhold { .. }
+            | Step::SettleRepairs { .. }
+            | Step::MarkReady { .. }
+            | Step::RenameRelease { .. }
+            | Step::EndStranger { .. } => {}
         }
         after.apply(step);
     }

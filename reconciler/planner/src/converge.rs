@@ -8,8 +8,8 @@ use denv_schema::manifest::{StageSpec, Strategy};
 use denv_schema::{Digest, MemberId, Name, StageId, UnitId};
 
 use crate::batches::batch;
-use crate::deployment::{Pass, Unit};
 use crate::loss;
+use crate::pass::{Pass, Unit};
 use crate::placement::place;
 use crate::plan::{Step, Subject, WaitingOn};
 use crate::records::{StageRecord, UnitPhase, UnitRecord};

@@ -1,30 +1,23 @@
 //! The phases of a stage's change. One function a phase; what moves units is `converge`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use denv_schema::manifest::{OnAlarm, Rollout, StageSpec, Strategy};
-use denv_schema::{Digest, Name, StageId, UnitId};
+use denv_schema::{Digest, Name, StageId};
 
 use crate::converge::{Goal, Progress, Release, converge, count};
-use crate::placement::{Usage, place};
+use crate::pass::{Pass, Unit};
+use crate::placement::place;
 use crate::plan::{Plan, Step, Subject, WaitingOn};
-use crate::records::{Deployment, Good, Hold, Phase, StageRecord, UnitRecord};
+use crate::records::{Deployment, Good, Hold, Phase, StageRecord};
 use crate::status::{Service, UnitStatus, service, status};
 use crate::wake::wake_at;
 use crate::world::{World, signed};
-use crate::{converge, lifecycle, loss, strangers};
+use crate::{converge, lifecycle, loss};
 
 /// What to do next, in a world.
 pub fn plan(world: &World<'_>) -> Plan {
-    let (strangers, ends) = strangers::reap(world);
-    let mut pass = Pass {
-        world,
-        strangers,
-        usage: None,
-        brake: loss::brake(world),
-        next_units: BTreeMap::new(),
-        plan: Plan { steps: ends, ..Plan::default() },
-    };
+    let mut pass = Pass::begin(world);
     let mut units: BTreeMap<&StageId, Vec<Unit<'_>>> = BTreeMap::new();
     for (id, record) in &world.records.units {
         let status = status(world, id, record);
@@ -41,58 +34,6 @@ pub fn plan(world: &World<'_>) -> Plan {
     }
     pass.plan.wake_at = wake_at(world, &pass.plan.waiting);
     pass.plan
-}
-
-/// The state of one planning pass.
-pub(crate) struct Pass<'w> {
-    pub world: &'w World<'w>,
-    /// Hosts that run what no record knows.
-    strangers: BTreeSet<Name>,
-    /// What is taken, with what this pass has placed. Most passes place nothing.
-    usage: Option<Usage>,
-    pub brake: Option<WaitingOn>,
-    next_units: BTreeMap<StageId, u64>,
-    pub plan: Plan,
-}
-
-impl Pass<'_> {
-    pub(crate) fn step(&mut self, step: Step) {
-        self.plan.steps.push(step);
-    }
-
-    pub(crate) fn usage(&mut self) -> &mut Usage {
-        self.usage.get_or_insert_with(|| Usage::of(self.world, &self.strangers))
-    }
-
-    pub(crate) fn drain(&mut self, unit: &Unit<'_>, reason: String, repair_at: Option<jiff::Timestamp>) {
-        self.step(Step::DrainUnit { unit: unit.id.clone(), reason, repair_at, at: self.world.now });
-    }
-
-    pub(crate) fn next_unit(&mut self, stage: &StageId) -> u64 {
-        let recorded = self.world.records.stages.get(stage).map_or(0, |record| record.next_unit);
-        let next = self.next_units.entry(stage.clone()).or_insert(recorded);
-        *next += 1;
-        *next - 1
-    }
-}
-
-/// A unit as recorded, and what it is.
-pub(crate) struct Unit<'w> {
-    pub id: &'w UnitId,
-    pub record: &'w UnitRecord,
-    pub status: UnitStatus,
-    pub service: Service,
-}
-
-impl Unit<'_> {
-    /// In rotation, recorded so, and just heard of.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.service == Service::Sure
-    }
-
-    pub(crate) fn is_failed(&self) -> bool {
-        matches!(self.status, UnitStatus::Failed { .. })
-    }
 }
 
 /// What a hold and a retry are judged by: the release, what it means, and where it runs.
@@ -218,16 +159,14 @@ impl Stage<'_> {
         match deployment.phase {
             Phase::Pending => self.pending(pass),
             Phase::RollingBack => self.rolling_back(pass),
-            Phase::Rolling { .. } | Phase::Baking { .. } | Phase::Verifying => {
-                if let Some(reason) = self.failure(deployment) {
-                    self.fail(pass, deployment, reason);
-                    return;
-                }
-                match deployment.phase {
-                    Phase::Rolling { batch } => self.rolling(pass, deployment, batch),
-                    Phase::Baking { batch } => self.baking(pass, deployment, batch),
-                    _ => self.verifying(pass, deployment),
-                }
+            Phase::Rolling { batch } => self.unless_failed(pass, deployment, |stage, pass| {
+                stage.rolling(pass, deployment, batch);
+            }),
+            Phase::Baking { batch } => self.unless_failed(pass, deployment, |stage, pass| {
+                stage.baking(pass, deployment, batch);
+            }),
+            Phase::Verifying => {
+                self.unless_failed(pass, deployment, |stage, pass| stage.verifying(pass, deployment))
             }
             Phase::Succeeded | Phase::RolledBack | Phase::Superseded => {}
         }
@@ -372,6 +311,19 @@ impl Stage<'_> {
         }
     }
 
+    /// Goes on, unless the new release has shown that it is not good.
+    fn unless_failed(
+        &self,
+        pass: &mut Pass<'_>,
+        deployment: &Deployment,
+        go_on: impl FnOnce(&Self, &mut Pass<'_>),
+    ) {
+        match self.failure(deployment) {
+            Some(reason) => self.fail(pass, deployment, reason),
+            None => go_on(self, pass),
+        }
+    }
+
     /// Why the new release is not good, if it is not.
     fn failure(&self, deployment: &Deployment) -> Option<String> {
         let template = deployment.digest;
@@ -383,7 +335,16 @@ impl Stage<'_> {
                     UnitStatus::Unhealthy { reason } => {
                         Some(format!("unit `{id}` on `{host}` became unhealthy: {reason}"))
                     }
-                    _ => None,
+                    UnitStatus::Planned
+                    | UnitStatus::Preparing
+                    | UnitStatus::Starting
+                    | UnitStatus::Checking { .. }
+                    | UnitStatus::Ready
+                    | UnitStatus::Silent { .. }
+                    | UnitStatus::Drifted { .. }
+                    | UnitStatus::Draining
+                    | UnitStatus::Stopping
+                    | UnitStatus::Stopped => None,
                 }
             },
         )

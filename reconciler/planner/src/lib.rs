@@ -21,6 +21,8 @@
 //! | `wake` | when to plan again even if nothing is heard |
 //! | `checker` | whether a plan keeps the invariants |
 
+#![warn(clippy::wildcard_enum_match_arm)]
+
 pub mod actions;
 mod batches;
 pub mod checker;
@@ -28,6 +30,7 @@ mod converge;
 mod deployment;
 mod lifecycle;
 mod loss;
+mod pass;
 mod placement;
 mod plan;
 mod records;

@@ -5,7 +5,7 @@ use denv_schema::manifest::Rollout;
 use denv_schema::wire::Rotation;
 use denv_schema::{Name, UnitId};
 
-use crate::deployment::{Pass, Unit};
+use crate::pass::{Pass, Unit};
 use crate::plan::{Step, Subject, WaitingOn};
 use crate::records::{UnitPhase, UnitRecord};
 use crate::status::{UnitStatus, start_deadline};

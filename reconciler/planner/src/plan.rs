@@ -392,7 +392,9 @@ impl fmt::Display for Step {
                     Phase::Succeeded | Phase::Superseded => write!(f, "deployment {phase}")?,
                     Phase::RolledBack => f.write_str("deployment rolled back")?,
                     Phase::RollingBack => f.write_str("deployment is rolling back")?,
-                    phase => write!(f, "deployment is {phase}")?,
+                    Phase::Pending | Phase::Rolling { .. } | Phase::Baking { .. } | Phase::Verifying => {
+                        write!(f, "deployment is {phase}")?;
+                    }
                 }
                 reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {reason}"))
             }
@@ -436,7 +438,18 @@ impl Step {
             Step::EndStranger { unit, host, member, generation } => {
                 Some((host.clone(), unit.clone(), crate::strangers::stop(member, *generation)))
             }
-            _ => None,
+            Step::OpenDeployment { .. }
+            | Step::MoveDeployment { .. }
+            | Step::PauseDeployment { .. }
+            | Step::ResumeDeployment { .. }
+            | Step::MarkGood { .. }
+            | Step::Hold { .. }
+            | Step::Unhold { .. }
+            | Step::SettleRepairs { .. }
+            | Step::MarkReady { .. }
+            | Step::RenameRelease { .. }
+            | Step::DrainUnit { .. }
+            | Step::ForgetUnit { .. } => None,
         }
     }
 

@@ -134,7 +134,18 @@ fn wanted(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
             let reason = format!("not ready on `{host}` within {within}: it is still {}", status.as_str());
             UnitStatus::Failed { reason }
         }
-        status => status,
+        UnitStatus::Planned
+        | UnitStatus::Preparing
+        | UnitStatus::Starting
+        | UnitStatus::Checking { .. }
+        | UnitStatus::Ready
+        | UnitStatus::Unhealthy { .. }
+        | UnitStatus::Failed { .. }
+        | UnitStatus::Silent { .. }
+        | UnitStatus::Drifted { .. }
+        | UnitStatus::Draining
+        | UnitStatus::Stopping
+        | UnitStatus::Stopped => status,
     }
 }
 
@@ -191,7 +202,15 @@ pub(crate) fn service(world: &World<'_>, unit: &UnitRecord, status: &UnitStatus)
         UnitStatus::Ready if heard && world.deaf_until().is_none() => Service::Sure,
         UnitStatus::Ready | UnitStatus::Checking { .. } | UnitStatus::Silent { .. } => Service::Perhaps,
         UnitStatus::Unhealthy { .. } if !heard => Service::Perhaps,
-        _ => Service::Nobody,
+        UnitStatus::Planned
+        | UnitStatus::Preparing
+        | UnitStatus::Starting
+        | UnitStatus::Unhealthy { .. }
+        | UnitStatus::Failed { .. }
+        | UnitStatus::Drifted { .. }
+        | UnitStatus::Draining
+        | UnitStatus::Stopping
+        | UnitStatus::Stopped => Service::Nobody,
     }
 }
 
@@ -210,7 +229,9 @@ fn routed(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
         // A gateway is there, and can't be asked at the moment. A unit that was ready stays so in its eyes.
         return match unit.phase {
             UnitPhase::Ready => UnitStatus::Ready,
-            _ => UnitStatus::Checking { unrouted: Vec::new() },
+            UnitPhase::Starting | UnitPhase::Draining | UnitPhase::Stopping => {
+                UnitStatus::Checking { unrouted: Vec::new() }
+            }
         };
     }
     let unrouted: Vec<Name> =

@@ -20,9 +20,10 @@ use crate::arguments::Arguments;
 use crate::ingress;
 use crate::inventory::{self, InventoryError};
 use crate::journal::store::JournalFile;
-use crate::link::{Backoff, Link, chain};
+use crate::link::{Backoff, Link};
 use crate::runner::{ResumeError, Runner, Setup};
 use crate::runtimes::EnginePath;
+use denv_schema::diagnostic::chain;
 
 /// Runs denvd until SIGTERM or SIGINT. Engines run on after it.
 pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {

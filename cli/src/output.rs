@@ -66,13 +66,7 @@ impl Output {
 
     /// An error with its causes, and a way out.
     pub fn trouble(&mut self, error: &dyn std::error::Error, hint: Option<String>) {
-        let mut text = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            cause = error.source();
-        }
+        let text = denv_schema::diagnostic::chain(error);
         self.note(&format!("{} {text}", "error:".red().bold()));
         if let Some(hint) = hint {
             self.hint(&hint);

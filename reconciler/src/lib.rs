@@ -19,14 +19,4 @@ pub mod orchestrator;
 pub mod source;
 pub mod store;
 
-/// An error with its causes, on one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
-}
+pub(crate) use denv_schema::diagnostic::chain;

@@ -42,7 +42,7 @@ impl Link {
                 backoff = Backoff::new();
                 told.clear();
             }
-            let text = chain(&error);
+            let text = denv_schema::diagnostic::chain(&error);
             if text == told {
                 tracing::debug!("still not attached to the control plane: {text}");
             } else {
@@ -89,17 +89,6 @@ impl Backoff {
         let share = RandomState::new().build_hasher().finish() % 1000;
         full / 2 + full / 2 * u32::try_from(share).unwrap_or(0) / 1000
     }
-}
-
-/// An error with its causes, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

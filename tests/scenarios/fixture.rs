@@ -131,11 +131,16 @@ spec:
 
     /// How many requests engines work on, by their own word.
     pub async fn engines_running(&self) -> f64 {
-        let mut running = 0.0;
+        self.running_by_engine().await.iter().sum()
+    }
+
+    /// How many requests each engine works on, by its own word.
+    pub async fn running_by_engine(&self) -> Vec<f64> {
+        let mut running = Vec::new();
         for (pid, _) in engines_below(&self.layout.dir) {
             let url = format!("http://127.0.0.1:{}/metrics", engine_port(pid).unwrap());
             let text = reqwest::get(url).await.unwrap().text().await.unwrap();
-            running += sum_of(&text, "vllm:num_requests_running");
+            running.push(sum_of(&text, "vllm:num_requests_running"));
         }
         running
     }

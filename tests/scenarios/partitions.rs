@@ -78,12 +78,16 @@ async fn a_partition_longer_than_patience_holds_nobody_up_and_ends_with_two_unit
         tokio::spawn(async move { application.ask_streaming("an endless story", 100_000, |_| {}).await })
     });
     let streams: Vec<_> = streams.collect();
-    let traffic = Traffic::start(&fixture.application(), 4, 5);
-    denv_tests::until("streams and traffic", PATIENCE, || async {
-        Ok((traffic.answered() > 4 && fixture.engines_running().await >= 2.0).then_some(()))
+    // Before other traffic, which could put both on one engine.
+    denv_tests::until("a stream on each engine", PATIENCE, || async {
+        Ok((fixture.running_by_engine().await == [1.0, 1.0]).then_some(()))
     })
     .await
     .unwrap();
+    let traffic = Traffic::start(&fixture.application(), 4, 5);
+    denv_tests::until("traffic", PATIENCE, || async { Ok((traffic.answered() > 4).then_some(())) })
+        .await
+        .unwrap();
     fixture.hosts["host-a"].freeze().unwrap();
     // Who starts with a host away takes up what it finds.
     fixture.reconciler.as_mut().unwrap().crash().unwrap();

@@ -67,6 +67,11 @@ impl Diagnostics {
         self.0.push(diagnostic);
     }
 
+    /// Takes what another has, as it stands.
+    pub(crate) fn extend(&mut self, other: &Diagnostics) {
+        self.0.extend_from_slice(&other.0);
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

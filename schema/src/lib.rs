@@ -16,7 +16,7 @@ pub mod tree;
 pub mod wire;
 mod yaml;
 
-pub use catalog::Catalog;
+pub use catalog::{Catalog, Reading};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use digest::Digest;
 pub use name::{InvalidName, MemberId, Name, StageId, UnitId};

@@ -15,7 +15,7 @@ pub(super) fn index(entries: &[Entry<'_>], found: &mut Diagnostics) -> Catalog {
     let mut taken: BTreeMap<(Kind, String), &Entry<'_>> = BTreeMap::new();
     for entry in entries {
         let name = &entry.manifest.metadata().name;
-        let key = match &entry.manifest {
+        let key = match entry.manifest {
             AnyManifest::Stage(stage) => stage_id(stage).to_string(),
             _ => name.to_string(),
         };
@@ -34,7 +34,7 @@ pub(super) fn index(entries: &[Entry<'_>], found: &mut Diagnostics) -> Catalog {
             }
         }
         let name = name.clone();
-        match &entry.manifest {
+        match entry.manifest {
             AnyManifest::Provider(m) => drop(catalog.providers.insert(name, m.spec.clone())),
             AnyManifest::Fleet(m) => drop(catalog.fleets.insert(name, m.spec.clone())),
             AnyManifest::Host(m) => drop(catalog.hosts.insert(name, m.spec.clone())),
@@ -67,7 +67,7 @@ pub(super) fn references(
     }
     for entry in entries {
         let mut refer = Referrer { entry, faulty: &faulty, found };
-        match &entry.manifest {
+        match entry.manifest {
             AnyManifest::Provider(_) | AnyManifest::Engine(_) => {}
             AnyManifest::Fleet(m) => {
                 refer.to("/spec/provider", Kind::Provider, &m.spec.provider, &catalog.providers)
@@ -155,7 +155,7 @@ pub(super) fn deployed(
     found: &mut Diagnostics,
 ) {
     for entry in entries {
-        let AnyManifest::Release(manifest) = &entry.manifest else { continue };
+        let AnyManifest::Release(manifest) = entry.manifest else { continue };
         let name = &manifest.metadata.name;
         let (Some(before), Some(now)) = (deployed.get(name), catalog.rendered.get(name)) else { continue };
         if *before != now.digest {

@@ -49,7 +49,7 @@ impl KindSchema {
     }
 
     /// Reports everything in which a document is not of this kind.
-    pub(super) fn check(&self, value: &Value, source: &Source<'_>, reporter: &mut Reporter<'_, '_>) {
+    pub(super) fn check(&self, value: &Value, source: &Source, reporter: &mut Reporter<'_, '_>) {
         if self.validator.is_valid(value) {
             return;
         }
@@ -58,7 +58,7 @@ impl KindSchema {
         }
     }
 
-    fn explain(&self, error: &ValidationError<'_>, source: &Source<'_>, reporter: &mut Reporter<'_, '_>) {
+    fn explain(&self, error: &ValidationError<'_>, source: &Source, reporter: &mut Reporter<'_, '_>) {
         let pointer = error.instance_path().to_string();
         let field = shown(&pointer);
         let keyword = error.schema_path().to_string();

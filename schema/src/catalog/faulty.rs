@@ -20,36 +20,44 @@ pub(super) struct Faulty {
 
 type Called = (Option<Kind>, Option<String>);
 
-/// What a document says of itself, perhaps.
-#[derive(Default)]
-struct Identity {
+/// What a faulty document says of itself, perhaps.
+#[derive(Debug, Default)]
+pub(super) struct Identity {
     kind: Option<String>,
     name: Option<String>,
     environment: Option<String>,
     fleet: Option<String>,
 }
 
-impl Faulty {
-    /// A document that is YAML.
-    pub(super) fn add_value(&mut self, value: &Value) {
+impl Identity {
+    /// Of a document that is YAML.
+    pub(super) fn of_value(value: &Value) -> Self {
         let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-        self.add(Identity {
+        Identity {
             kind: text("/kind"),
             name: text("/metadata/name"),
             environment: text("/spec/environment"),
             fleet: text("/spec/fleet"),
-        });
+        }
     }
 
-    /// A document that is not even YAML.
-    pub(super) fn add_text(&mut self, text: &str) {
+    /// Of a document that is not even YAML.
+    pub(super) fn of_text(text: &str) -> Self {
         let metadata = text.find("metadata:").map_or("", |at| &text[at..]);
-        self.add(Identity {
+        Identity {
             kind: text.lines().find_map(|line| line.strip_prefix("kind:")).and_then(scalar),
             name: field(metadata, "name:"),
             environment: field(text, "environment:"),
             fleet: field(text, "fleet:"),
-        });
+        }
+    }
+}
+
+impl Faulty {
+    pub(super) fn of<'a>(documents: impl Iterator<Item = &'a Identity>) -> Self {
+        let mut faulty = Faulty::default();
+        documents.for_each(|identity| faulty.add(identity));
+        faulty
     }
 
     /// A Stage of an Environment that does not exist: whatever mentions the Stage, the Environment is what is wrong.
@@ -57,16 +65,16 @@ impl Faulty {
         self.documents.entry((Some(Kind::Stage), Some(name.to_string()))).or_default().push(None);
     }
 
-    fn add(&mut self, identity: Identity) {
+    fn add(&mut self, identity: &Identity) {
         let kind = identity.kind.as_deref().and_then(meant);
         // One that is no name can't be what others mention; what they do mention is not known.
-        let legible = |text: Option<String>| text.filter(|text| text.parse::<Name>().is_ok());
-        let name = legible(identity.name);
+        let legible = |text: &Option<String>| text.clone().filter(|text| text.parse::<Name>().is_ok());
+        let name = legible(&identity.name);
         if kind == Some(Kind::Host) {
-            self.fleets.insert(legible(identity.fleet));
+            self.fleets.insert(legible(&identity.fleet));
         }
         if kind.is_some() || name.is_some() {
-            self.documents.entry((kind, name)).or_default().push(legible(identity.environment));
+            self.documents.entry((kind, name)).or_default().push(legible(&identity.environment));
         }
     }
 

@@ -4,6 +4,7 @@ mod check;
 mod explain;
 mod faulty;
 mod parse;
+mod reading;
 mod secrets;
 mod settings;
 
@@ -20,6 +21,7 @@ use crate::wire::GatewayConfig;
 use crate::{Digest, Name, StageId};
 
 pub(crate) use parse::Entry;
+pub use reading::Reading;
 
 /// A validated configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,15 +59,7 @@ impl Catalog {
         files: &Files,
         deployed: &BTreeMap<Name, Digest>,
     ) -> Result<Catalog, Diagnostics> {
-        let mut found = Diagnostics::default();
-        let (entries, faulty) = parse::parse(files, &mut found);
-        let mut catalog = check::index(&entries, &mut found);
-        settings::settings(&entries, &catalog, &faulty, &mut found);
-        check::references(&entries, &catalog, faulty, &mut found);
-        catalog.rendered = catalog.render();
-        check::deployed(&entries, &catalog, deployed, &mut found);
-        found.settle();
-        if found.is_empty() { Ok(catalog) } else { Err(found) }
+        Reading::of(files).catalog(deployed)
     }
 
     /// The hosts that a fleet has.

@@ -3,59 +3,69 @@
 use serde_json::Value;
 
 use super::explain::KindSchema;
-use super::faulty::Faulty;
+use super::faulty::Identity;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, nearest};
 use crate::manifest::{API_VERSION, AnyManifest, Kind};
-use crate::tree::Files;
 use crate::yaml::{self, Document, Place, Source};
 
 /// A manifest with where it stands.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a> {
     pub file: &'a str,
-    pub source: Source<'a>,
-    pub manifest: AnyManifest,
+    pub source: &'a Source,
+    pub manifest: &'a AnyManifest,
 }
 
-/// The manifests that are sound by themselves, and what is known of the others.
-pub(super) fn parse<'a>(files: &'a Files, found: &mut Diagnostics) -> (Vec<Entry<'a>>, Faulty) {
-    let (mut entries, mut faulty) = (Vec::new(), Faulty::default());
-    for (file, bytes) in files {
-        let Ok(text) = std::str::from_utf8(bytes) else {
-            found.push(Diagnostic {
-                file: file.clone(),
-                line: 0,
-                column: 0,
-                code: Code::Unreadable,
-                message: "the file is not UTF-8".to_owned(),
-                hint: Some("save it as UTF-8".to_owned()),
-            });
-            // UTF-16 of plain text is that text with zeros in between.
-            let text = String::from_utf8_lossy(bytes).replace('\0', "");
-            yaml::parts(&text).iter().for_each(|part| faulty.add_text(part.text));
-            continue;
-        };
-        let mut reporter = Reporter { file, found };
-        for part in yaml::parts(text) {
-            match part.read() {
-                Ok(documents) => entries.extend(
-                    documents.into_iter().filter_map(|document| typed(document, &mut reporter, &mut faulty)),
-                ),
-                Err(error) => {
-                    reporter.at(error.place, Code::Yaml, error.message, error.hint.map(str::to_owned));
-                    faulty.add_text(part.text);
+/// What one file says by itself: it depends on nothing but its path and its text.
+#[derive(Debug, Default)]
+pub(super) struct ReadFile {
+    /// The manifests that are sound by themselves.
+    pub(super) manifests: Vec<(Source, AnyManifest)>,
+    /// What is known of the others.
+    pub(super) faulty: Vec<Identity>,
+    pub(super) found: Diagnostics,
+}
+
+pub(super) fn read(file: &str, bytes: &[u8]) -> ReadFile {
+    let mut read = ReadFile::default();
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        read.found.push(Diagnostic {
+            file: file.to_owned(),
+            line: 0,
+            column: 0,
+            code: Code::Unreadable,
+            message: "the file is not UTF-8".to_owned(),
+            hint: Some("save it as UTF-8".to_owned()),
+        });
+        // UTF-16 of plain text is that text with zeros in between.
+        let text = String::from_utf8_lossy(bytes).replace('\0', "");
+        read.faulty.extend(yaml::parts(&text).iter().map(|part| Identity::of_text(part.text)));
+        return read;
+    };
+    for part in yaml::parts(text) {
+        let mut reporter = Reporter { file, found: &mut read.found };
+        match part.read() {
+            Ok(documents) => {
+                for document in documents {
+                    let typed = typed(document, &mut reporter, &mut read.faulty);
+                    read.manifests.extend(typed);
                 }
+            }
+            Err(error) => {
+                reporter.at(error.place, Code::Yaml, error.message, error.hint.map(str::to_owned));
+                read.faulty.push(Identity::of_text(part.text));
             }
         }
     }
-    (entries, faulty)
+    read
 }
 
 /// One document as its kind's type, or what is wrong with it.
-fn typed<'a>(
-    document: Document<'a>,
-    reporter: &mut Reporter<'a, '_>,
-    faulty: &mut Faulty,
-) -> Option<Entry<'a>> {
+fn typed(
+    document: Document,
+    reporter: &mut Reporter<'_, '_>,
+    faulty: &mut Vec<Identity>,
+) -> Option<(Source, AnyManifest)> {
     let Document { value, source } = document;
     // A document of nothing but comments.
     if value.is_null() {
@@ -73,11 +83,11 @@ fn typed<'a>(
         reporter.at(source.value_place(&pointer), Code::BadValue, message, None);
     }
     if reporter.found.len() > before {
-        faulty.add_value(&value);
+        faulty.push(Identity::of_value(&value));
         return None;
     }
     match AnyManifest::from_value(kind?, value) {
-        Ok(manifest) => Some(Entry { file: reporter.file, source, manifest }),
+        Ok(manifest) => Some((source, manifest)),
         // The schema says all that the types do. Were it not so, the error itself could hold a secret.
         Err(_) => {
             reporter.at(
@@ -120,7 +130,7 @@ impl Reporter<'_, '_> {
 const ELSEWHERE: &str = "other YAML is left alone in a folder whose name begins with a dot";
 
 /// The kind a document says it is.
-fn kind_of(value: &Value, source: &Source<'_>, reporter: &mut Reporter<'_, '_>) -> Option<Kind> {
+fn kind_of(value: &Value, source: &Source, reporter: &mut Reporter<'_, '_>) -> Option<Kind> {
     let Value::Object(fields) = value else {
         let message =
             format!("a manifest is a mapping of fields, and this is {}", super::explain::given(value));

@@ -12,7 +12,7 @@ const FLAGS: [&str; 8] =
     ["SECRET", "PASSWORD", "PASSWD", "HF_TOKEN", "AUTH_TOKEN", "APIKEY", "API_KEY", "ACCESS_KEY"];
 
 pub(super) fn secrets(entry: &Entry<'_>, found: &mut Diagnostics) {
-    match &entry.manifest {
+    match entry.manifest {
         AnyManifest::Recipe(manifest) => {
             for (name, value) in &manifest.spec.env {
                 variable(entry, name, value, found);

@@ -20,7 +20,7 @@ pub(super) fn settings(entries: &[Entry<'_>], catalog: &Catalog, faulty: &Faulty
         let mut contradict = |pointer: &str, message: String, hint: Option<&str>| {
             report(found, entry, pointer, Code::Contradiction, message, hint.map(str::to_owned));
         };
-        match &entry.manifest {
+        match entry.manifest {
             AnyManifest::Fleet(m) => fleet(&m.metadata.name, &m.spec, catalog, faulty, &mut contradict),
             AnyManifest::Engine(m) => engine(&m.spec, &mut contradict),
             AnyManifest::Recipe(m) => recipe(&m.spec, &mut contradict),

@@ -2,7 +2,7 @@
 
 mod places;
 
-use std::cell::OnceCell;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
@@ -26,18 +26,21 @@ pub(crate) struct Part<'a> {
 }
 
 /// One document of a text.
-pub(crate) struct Document<'a> {
+pub(crate) struct Document {
     pub value: Value,
-    pub source: Source<'a>,
+    pub source: Source,
 }
 
 /// Where a document's values and keys stand. It is looked for only when somebody asks, since most documents have
 /// no faults.
-pub(crate) struct Source<'a> {
-    part: Part<'a>,
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// The part's.
+    text: Arc<str>,
+    lines_before: usize,
     /// Which document of the part it is.
     number: usize,
-    places: OnceCell<Option<Places>>,
+    places: OnceLock<Option<Places>>,
 }
 
 #[derive(Debug)]
@@ -47,7 +50,7 @@ pub(crate) struct YamlError {
     pub hint: Option<&'static str>,
 }
 
-impl Source<'_> {
+impl Source {
     /// Where the value at a JSON pointer stands, or its nearest ancestor that is written out: what an alias or a
     /// merge key brings stands where they do.
     pub(crate) fn value_place(&self, pointer: &str) -> Place {
@@ -60,10 +63,11 @@ impl Source<'_> {
     }
 
     fn nearest(&self, pointer: &str) -> (Place, Place) {
-        let read = || places::index(self.part.text).into_iter().nth(self.number);
+        let read = || places::index(&self.text).into_iter().nth(self.number);
         let places = self.places.get_or_init(read).as_ref();
         let (key, value) = places.and_then(|places| places.nearest(pointer)).unwrap_or((START, START));
-        (self.part.place(key), self.part.place(value))
+        let part = Part { text: &self.text, lines_before: self.lines_before };
+        (part.place(key), part.place(value))
     }
 }
 
@@ -92,17 +96,18 @@ pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
     parts
 }
 
-impl<'a> Part<'a> {
+impl Part<'_> {
     /// The documents of this part: one, but where `...` ends one. Duplicate keys, tabs, unknown tags and alias
     /// bombs are errors; YAML 1.1's booleans are text.
-    pub(crate) fn read(self) -> Result<Vec<Document<'a>>, YamlError> {
+    pub(crate) fn read(self) -> Result<Vec<Document>, YamlError> {
         self.check_line_ends()?;
         let values: Vec<Value> = serde_yaml::from_multiple_with_options(self.text, options())
             .map_err(|error| self.explain(&error))?;
         self.check_merges()?;
+        let text: Arc<str> = Arc::from(self.text);
         let document = |(number, value)| {
-            let source = Source { part: self, number, places: OnceCell::new() };
-            Document { value, source }
+            let (text, lines_before) = (Arc::clone(&text), self.lines_before);
+            Document { value, source: Source { text, lines_before, number, places: OnceLock::new() } }
         };
         Ok(values.into_iter().enumerate().map(document).collect())
     }

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-fn read(text: &str) -> Result<Vec<Document<'_>>, YamlError> {
+fn read(text: &str) -> Result<Vec<Document>, YamlError> {
     let parts: Result<Vec<_>, _> = parts(text).into_iter().map(Part::read).collect();
     Ok(parts?.into_iter().flatten().collect())
 }

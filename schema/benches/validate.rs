@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use denv_schema::Catalog;
 use denv_schema::tree::Files;
+use denv_schema::{Catalog, Reading};
 
 fn main() {
     divan::main();
@@ -73,4 +73,15 @@ fn faulty(bencher: divan::Bencher<'_, '_>, manifests: usize) {
     }
     assert_eq!(Catalog::from_files(&files).map_err(|found| found.len()), Err(manifests / 10));
     bencher.bench(|| Catalog::from_files(&files));
+}
+
+/// A revision that changes one file of many.
+#[divan::bench(sample_count = 20)]
+fn one_file_of_10_000_manifests(bencher: divan::Bencher<'_, '_>) {
+    let mut files = configuration(10_000);
+    let before = Reading::of(&files);
+    let (_, bytes) =
+        files.iter_mut().find(|(file, _)| file.starts_with("service")).expect("there are services");
+    *bytes = String::from_utf8_lossy(bytes).replace("bake: 10m", "bake: 11m").into_bytes();
+    bencher.bench(|| before.again(&files).catalog(&BTreeMap::new()));
 }

@@ -103,7 +103,7 @@ impl fmt::Display for Diagnostics {
 impl std::error::Error for Diagnostics {}
 
 /// One line of bearable length, whatever a manifest holds that a finding names.
-fn shown(text: String) -> String {
+pub(crate) fn shown(text: String) -> String {
     const LONGEST: usize = 600;
     let mut text = masked(text);
     if text.chars().any(char::is_control) {

@@ -7,6 +7,7 @@
 pub mod api;
 pub mod catalog;
 pub mod diagnostic;
+pub mod diff;
 mod digest;
 pub mod launch;
 pub mod manifest;

@@ -88,6 +88,12 @@ macro_rules! kinds {
                 match kind { $(Kind::$kind => serde_json::from_value(value).map(AnyManifest::$kind)),* }
             }
 
+            /// The whole manifest, with every default written out.
+            pub(crate) fn to_value(&self) -> serde_json::Value {
+                let value = match self { $(AnyManifest::$kind(manifest) => serde_json::to_value(manifest)),* };
+                value.expect("a manifest's keys are text")
+            }
+
             pub fn kind(&self) -> Kind {
                 match self { $(AnyManifest::$kind(_) => Kind::$kind),* }
             }

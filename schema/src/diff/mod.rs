@@ -1,0 +1,149 @@
+//! What two configurations differ in, in the terms of their files, and what each difference does.
+//!
+//! Manifests are compared by what they mean: a default that is written out, a comment, another order of fields or
+//! another file is no difference. No value that may be a secret is ever in a [`Diff`]; that it changed is.
+
+mod effects;
+mod fields;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use effects::Effect;
+pub use fields::FieldChange;
+
+use crate::catalog::{Entry, Reading};
+use crate::manifest::{AnyManifest, Kind};
+use crate::{Catalog, Diagnostics};
+
+/// A configuration that is valid, with where its manifests stand.
+#[derive(Clone, Debug, Default)]
+pub struct Configuration {
+    pub reading: Reading,
+    pub catalog: Catalog,
+}
+
+impl Configuration {
+    /// The configuration of these files, or everything that is wrong with them.
+    pub fn of(files: &crate::tree::Files) -> Result<Self, Diagnostics> {
+        let reading = Reading::of(files);
+        let catalog = reading.catalog(&BTreeMap::new())?;
+        Ok(Configuration { reading, catalog })
+    }
+
+    /// The same for files of which most read as they do in this one.
+    pub fn again(&self, files: &crate::tree::Files) -> Result<Self, Diagnostics> {
+        let reading = self.reading.again(files);
+        let catalog = reading.catalog(&BTreeMap::new())?;
+        Ok(Configuration { reading, catalog })
+    }
+}
+
+/// All differences, in the order of kinds and names.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Diff {
+    pub changes: Vec<ManifestChange>,
+}
+
+/// One manifest that is other than it was.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ManifestChange {
+    pub kind: Kind,
+    /// A Stage's is `environment/stage`.
+    pub name: String,
+    pub change: Change,
+    /// Where it stands; where it stood, if it is gone.
+    pub file: String,
+    /// Of its name, from 1.
+    pub line: usize,
+    pub fields: Vec<FieldChange>,
+    /// Never empty: a change that does nothing says so.
+    pub effects: Vec<Effect>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    Added,
+    Removed,
+    Changed,
+}
+
+impl Diff {
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Every effect there is, each once.
+    pub fn effects(&self) -> Vec<&Effect> {
+        let mut all: Vec<&Effect> = self.changes.iter().flat_map(|change| &change.effects).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+}
+
+/// What `after` has other than `before`.
+pub fn diff(before: &Configuration, after: &Configuration) -> Diff {
+    let index = |reading: &'_ Reading| -> BTreeMap<(Kind, String), Place> {
+        reading.entries().enumerate().map(|(at, entry)| (key(&entry), Place(at))).collect()
+    };
+    let (old, new) = (index(&before.reading), index(&after.reading));
+    let (old_entries, new_entries): (Vec<_>, Vec<_>) =
+        (before.reading.entries().collect(), after.reading.entries().collect());
+    let mut changes = Vec::new();
+    for ((kind, name), place) in &old {
+        let was = old_entries[place.0];
+        let is = new.get(&(*kind, name.clone())).map(|place| new_entries[place.0]);
+        if is.is_none_or(|is| is.manifest != was.manifest) {
+            changes.push(change(*kind, name, Some(was), is));
+        }
+    }
+    for ((kind, name), place) in new.iter().filter(|(key, _)| !old.contains_key(*key)) {
+        changes.push(change(*kind, name, None, Some(new_entries[place.0])));
+    }
+    // What is written otherwise and means the same is no difference.
+    changes.retain(|change| change.change != Change::Changed || !change.fields.is_empty());
+    changes.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
+    for change in &mut changes {
+        change.effects = effects::effects(change, &before.catalog, &after.catalog);
+    }
+    Diff { changes }
+}
+
+/// A manifest's place among the entries.
+struct Place(usize);
+
+fn key(entry: &Entry<'_>) -> (Kind, String) {
+    let name = &entry.manifest.metadata().name;
+    let name = match entry.manifest {
+        AnyManifest::Stage(stage) => format!("{}/{name}", stage.spec.environment),
+        _ => name.to_string(),
+    };
+    (entry.manifest.kind(), name)
+}
+
+fn change(kind: Kind, name: &str, was: Option<Entry<'_>>, is: Option<Entry<'_>>) -> ManifestChange {
+    let there = is.or(was).expect("a change is of a manifest that is there, or was");
+    let change = match (was, is) {
+        (None, _) => Change::Added,
+        (_, None) => Change::Removed,
+        (Some(_), Some(_)) => Change::Changed,
+    };
+    ManifestChange {
+        kind,
+        name: name.to_owned(),
+        change,
+        file: there.file.to_owned(),
+        line: there.source.value_place("/metadata/name").line,
+        fields: fields::compare(was, is),
+        effects: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -20,6 +20,7 @@
 //! | `routes` | what gateways are told |
 //! | `wake` | when to plan again even if nothing is heard |
 //! | `checker` | whether a plan keeps the invariants |
+//! | `forecast` | what would happen, by running all of these forward in imagined time |
 
 #![warn(clippy::wildcard_enum_match_arm)]
 
@@ -28,6 +29,7 @@ mod batches;
 pub mod checker;
 mod converge;
 mod deployment;
+pub mod forecast;
 mod lifecycle;
 mod loss;
 mod pass;

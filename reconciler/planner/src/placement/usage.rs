@@ -81,6 +81,21 @@ impl Usage {
         usage
     }
 
+    /// Of each fleet: what there is to take, how much of it, and how much of that is free.
+    pub(crate) fn free(&self) -> BTreeMap<Name, (&'static str, u32, u32)> {
+        let count = |gpus: &[u32]| u32::try_from(gpus.len()).unwrap_or(u32::MAX);
+        let of_fleet = |hosts: &Vec<HostUsage>| {
+            if hosts.iter().any(|host| !host.gpus.is_empty()) {
+                let free = hosts.iter().map(|host| count(&host.free_gpus)).sum();
+                ("GPUs", hosts.iter().map(|host| count(&host.gpus)).sum(), free)
+            } else {
+                let free = hosts.iter().map(HostUsage::free_slots).sum();
+                ("CPU slots", hosts.iter().map(|host| host.cpu_slots).sum(), free)
+            }
+        };
+        self.fleets.iter().map(|(fleet, hosts)| (fleet.clone(), of_fleet(hosts))).collect()
+    }
+
     pub(super) fn hosts_of(&self, fleet: &Name) -> &[HostUsage] {
         self.fleets.get(fleet).map_or(&[], Vec::as_slice)
     }

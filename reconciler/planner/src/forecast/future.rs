@@ -1,0 +1,239 @@
+//! Hosts and gateways as they would be if they did as they are told, in the time that such things take.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use denv_schema::wire::{MemberReport, MemberState, Rotation, UnitReport};
+use denv_schema::{Catalog, UnitId};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::plan::Step;
+use crate::records::{Records, UnitPhase, UnitRecord};
+use crate::world::{Observed, World, signed};
+
+/// How long things take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// As the units that run have taken; where none does, half of what a start may take.
+    Expected,
+    /// As long as manifests allow.
+    Slowest,
+}
+
+/// Requests in flight are over within this, mostly.
+const USUAL_DRAIN: Duration = Duration::from_secs(60);
+/// Engines end within this after SIGTERM, mostly.
+const USUAL_STOP: Duration = Duration::from_secs(10);
+
+pub(super) struct Future<'w> {
+    pub(super) observed: Observed,
+    catalog: &'w Catalog,
+    pace: Pace,
+    /// How long starts have taken, by the model's name.
+    starts: BTreeMap<String, Duration>,
+    /// What comes, in order.
+    events: BTreeMap<(Timestamp, u64), Event>,
+    next_event: u64,
+}
+
+enum Event {
+    Healthy(UnitId),
+    Drained(UnitId),
+    Stopped(UnitId),
+}
+
+impl<'w> Future<'w> {
+    /// What is under way ends as it should. Hosts that answer have answered all commands.
+    pub(super) fn begin(world: &World<'w>, pace: Pace, records: &mut Records) -> Self {
+        let mut future = Future {
+            observed: world.observed.clone(),
+            catalog: world.catalog,
+            pace,
+            starts: starts(records),
+            events: BTreeMap::new(),
+            next_event: 0,
+        };
+        let heard: Vec<_> = records
+            .units
+            .iter()
+            .filter(|(_, unit)| world.is_connected(&unit.host))
+            .map(|it| it.0.clone())
+            .collect();
+        for id in heard {
+            let unit = records.units[&id].clone();
+            records.pending.remove(&unit.command_id());
+            match unit.phase {
+                UnitPhase::Starting if is_failed(world, &unit) => {}
+                UnitPhase::Starting => future.start(&id, &unit, world.now),
+                UnitPhase::Draining => future.drain(&id, &unit, world.now),
+                UnitPhase::Stopping => future.stop(&id, &unit, world.now),
+                UnitPhase::Ready => {}
+            }
+        }
+        future
+    }
+
+    /// When something happens next.
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        self.events.keys().next().map(|(at, _)| *at)
+    }
+
+    /// What the step makes hosts and gateways do.
+    pub(super) fn obey(&mut self, step: &Step, now: Timestamp, records: &Records) {
+        match step {
+            Step::StartUnit { unit, record } => self.start(unit, record, now),
+            Step::RestartUnit { unit, .. } => {
+                if let Some(record) = records.units.get(unit) {
+                    self.start(unit, record, now);
+                }
+            }
+            Step::DrainUnit { unit, .. } => {
+                if let Some(record) = records.units.get(unit) {
+                    self.drain(unit, record, now);
+                }
+            }
+            Step::StopUnit { unit, .. } => {
+                if let Some(record) = records.units.get(unit) {
+                    self.stop(unit, record, now);
+                }
+            }
+            Step::ForgetUnit { unit } => {
+                for gateway in self.observed.gateways.values_mut() {
+                    gateway.report.units.remove(unit);
+                }
+            }
+            Step::EndStranger { host, member, .. } => {
+                if let Some(host) = self.observed.hosts.get_mut(host) {
+                    host.report.members.remove(member);
+                }
+            }
+            Step::OpenDeployment { .. }
+            | Step::MoveDeployment { .. }
+            | Step::PauseDeployment { .. }
+            | Step::ResumeDeployment { .. }
+            | Step::MarkGood { .. }
+            | Step::Hold { .. }
+            | Step::Unhold { .. }
+            | Step::SettleRepairs { .. }
+            | Step::MarkReady { .. }
+            | Step::RenameRelease { .. } => {}
+        }
+    }
+
+    /// Everything that happens until then.
+    pub(super) fn pass_until(&mut self, now: Timestamp, records: &Records) {
+        while let Some(entry) = self.events.first_entry().filter(|entry| entry.key().0 <= now) {
+            let event = entry.remove();
+            let (Event::Healthy(id) | Event::Drained(id) | Event::Stopped(id)) = &event;
+            let Some(unit) = records.units.get(id) else { continue };
+            match (event, unit.phase) {
+                (Event::Healthy(id), UnitPhase::Starting | UnitPhase::Ready) => {
+                    self.report(unit, MemberState::Healthy, now);
+                    self.route(&id, unit, Rotation::In, 0);
+                }
+                (Event::Drained(id), UnitPhase::Draining) => self.route(&id, unit, Rotation::Out, 0),
+                (Event::Stopped(_), UnitPhase::Stopping) => {
+                    if let Some(host) = self.observed.hosts.get_mut(&unit.host) {
+                        host.report.members.remove(&unit.member);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn start(&mut self, id: &UnitId, unit: &UnitRecord, now: Timestamp) {
+        self.report(unit, MemberState::Starting, now);
+        let may_take = unit.spec.start_timeout.get();
+        let takes = match self.pace {
+            Pace::Expected => {
+                self.starts.get(&unit.spec.model).copied().unwrap_or(may_take / 2).min(may_take)
+            }
+            Pace::Slowest => may_take,
+        };
+        // What has been starting for a while needs only the rest.
+        self.schedule((unit.since + signed(takes)).max(now + SECOND), Event::Healthy(id.clone()));
+    }
+
+    fn drain(&mut self, id: &UnitId, unit: &UnitRecord, now: Timestamp) {
+        let rollout =
+            self.catalog.stages.get(&unit.stage).map(|stage| stage.rollout.clone()).unwrap_or_default();
+        let (may_take, serves) = (rollout.drain_timeout.get(), self.serves(id));
+        self.route(id, unit, Rotation::Out, u32::from(serves));
+        let takes = match self.pace {
+            Pace::Expected => may_take.min(USUAL_DRAIN),
+            Pace::Slowest => may_take,
+        };
+        let at = if serves { (unit.since + signed(takes)).max(now + SECOND) } else { now + SECOND };
+        self.schedule(at, Event::Drained(id.clone()));
+    }
+
+    fn stop(&mut self, id: &UnitId, unit: &UnitRecord, now: Timestamp) {
+        let may_take = unit.spec.stop_timeout.get();
+        let takes = match self.pace {
+            Pace::Expected => may_take.min(USUAL_STOP),
+            Pace::Slowest => may_take,
+        };
+        self.schedule((unit.since + signed(takes)).max(now + SECOND), Event::Stopped(id.clone()));
+    }
+
+    fn schedule(&mut self, at: Timestamp, event: Event) {
+        self.events.insert((at, self.next_event), event);
+        self.next_event += 1;
+    }
+
+    /// Whether a gateway gives it requests.
+    fn serves(&self, id: &UnitId) -> bool {
+        let mut reports = self.observed.gateways.values().filter_map(|gateway| gateway.report.units.get(id));
+        reports.any(|report| report.in_rotation || report.inflight > 0)
+    }
+
+    fn report(&mut self, unit: &UnitRecord, state: MemberState, since: Timestamp) {
+        let Some(host) = self.observed.hosts.get_mut(&unit.host).filter(|host| host.connected) else {
+            return;
+        };
+        let report = MemberReport {
+            generation: unit.generation,
+            spec: unit.digest,
+            state,
+            since,
+            restarts: 0,
+            reason: None,
+        };
+        host.report.members.insert(unit.member.clone(), report);
+    }
+
+    fn route(&mut self, id: &UnitId, unit: &UnitRecord, rotation: Rotation, inflight: u32) {
+        let in_rotation = rotation == Rotation::In;
+        let report = UnitReport { generation: unit.generation, rotation, in_rotation, inflight };
+        for gateway in self.observed.gateways.values_mut().filter(|gateway| gateway.connected) {
+            gateway.report.units.insert(id.clone(), report);
+        }
+    }
+}
+
+const SECOND: SignedDuration = SignedDuration::from_secs(1);
+
+/// It will not become healthy by waiting.
+fn is_failed(world: &World<'_>, unit: &UnitRecord) -> bool {
+    let refused = world.records.refused.contains_key(&unit.command_id());
+    let member = world.member(unit).filter(|member| member.generation == unit.generation);
+    refused
+        || member.is_some_and(|member| matches!(member.state, MemberState::Failed | MemberState::Unhealthy))
+}
+
+/// How long units of each model took from their start to being ready: the middle one.
+fn starts(records: &Records) -> BTreeMap<String, Duration> {
+    let mut seen: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
+    // A unit that was restarted became ready long after it was made.
+    let first = |unit: &&UnitRecord| unit.phase == UnitPhase::Ready && unit.generation == 1;
+    for unit in records.units.values().filter(first) {
+        let took = Duration::try_from(unit.since.duration_since(unit.created)).unwrap_or_default();
+        seen.entry(unit.spec.model.clone()).or_default().push(took);
+    }
+    let middle = |mut took: Vec<Duration>| {
+        took.sort_unstable();
+        took[took.len() / 2]
+    };
+    seen.into_iter().map(|(model, took)| (model, middle(took))).collect()
+}

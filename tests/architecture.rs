@@ -47,15 +47,16 @@ const FLOORS: [(&str, &[&[&str]]); 3] = [
 ];
 
 /// What each crate may use of denv's own.
-const CRATES: [(&str, &[&str]); 8] = [
+const CRATES: [(&str, &[&str]); 9] = [
     ("schema", &[]),
     ("link", &["denv-schema"]),
+    ("repository", &["denv-schema"]),
     ("reconciler/planner", &["denv-schema"]),
     ("reconciler/git-transport", &[]),
-    ("reconciler", &["denv-git-transport", "denv-link", "denv-planner", "denv-schema"]),
+    ("reconciler", &["denv-git-transport", "denv-link", "denv-planner", "denv-repository", "denv-schema"]),
     ("agent", &["denv-link", "denv-schema"]),
     ("gateway", &["denv-link", "denv-schema"]),
-    ("cli", &["denv-schema"]),
+    ("cli", &["denv-planner", "denv-repository", "denv-schema"]),
 ];
 
 /// Names that say nothing of what a thing owns or does.

@@ -5,13 +5,16 @@ use clap::{Parser, Subcommand};
 use crate::client::Connection;
 use crate::completion::Completion;
 use crate::describe::Describe;
+use crate::diff::DiffVerb;
 use crate::events::Events;
 use crate::gateway::Gateway;
 use crate::get::Get;
 use crate::host::Host;
 use crate::key::Key;
+use crate::plan::PlanVerb;
 use crate::rollout::Rollout;
 use crate::schema::Schema;
+use crate::snapshot::SnapshotVerb;
 use crate::source::Source;
 use crate::usage::Usage;
 use crate::validate::Validate;
@@ -30,6 +33,9 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Validate(Validate),
+    Diff(DiffVerb),
+    Plan(PlanVerb),
+    Snapshot(SnapshotVerb),
     Get(Get),
     Describe(Describe),
     Rollout(Rollout),
@@ -49,6 +55,9 @@ const HELP: &str = "\
 Examples:
   Check manifests before they are committed:
     denv validate manifests/
+  See what a change does before it is merged:
+    denv diff origin/main HEAD
+    denv plan
   See what runs, and why something does not:
     denv get stages
     denv describe stage chat/prod

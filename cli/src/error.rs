@@ -4,6 +4,7 @@ use std::io;
 
 use crate::client::{ClientError, ConnectionError};
 use crate::key::KeyError;
+use crate::origin::OriginError;
 use crate::output::Exit;
 use crate::validate::ValidateError;
 
@@ -15,6 +16,8 @@ pub(crate) enum Error {
     Connection(#[from] ConnectionError),
     #[error(transparent)]
     Validate(#[from] ValidateError),
+    #[error(transparent)]
+    Origin(#[from] OriginError),
     #[error(transparent)]
     Key(#[from] KeyError),
     #[error("there is no {kind} `{name}`")]
@@ -32,6 +35,7 @@ impl Error {
             Error::NotFound { hint, .. } | Error::Usage { hint, .. } => hint.clone(),
             Error::Key(error) => error.hint(),
             Error::Validate(error) => error.hint(),
+            Error::Origin(error) => error.hint(),
             Error::Connection(_) | Error::Output(_) => None,
         }
     }

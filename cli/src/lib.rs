@@ -3,8 +3,8 @@
 //! | floor | modules |
 //! | --- | --- |
 //! | top | `arguments`, `error` |
-//! | | one file a verb: `validate`, `get`, `describe`, `rollout`, `host`, `gateway`, `source`, `key`, `usage`, `events`, `schema`, `completion`, `version` |
-//! | | `client`: the control plane's HTTP API; `resource`, `views`, `manifests`: how lists and their rows look |
+//! | | one file a verb: `validate`, `diff`, `plan`, `snapshot`, `get`, `describe`, `rollout`, `host`, `gateway`, `source`, `key`, `usage`, `events`, `schema`, `completion`, `version` |
+//! | | `client`: the control plane's HTTP API; `origin`: where a configuration comes from; `comparison`: how differences look; `resource`, `views`, `manifests`: how lists and their rows look |
 //! | bottom | `output`, `table`, `text`, `time`, `excerpt` |
 //!
 //! It refuses to know how anything is decided: what a manifest means is `denv-schema`'s, what happens next the
@@ -12,8 +12,10 @@
 
 mod arguments;
 mod client;
+mod comparison;
 mod completion;
 mod describe;
+mod diff;
 mod error;
 mod events;
 mod excerpt;
@@ -22,10 +24,13 @@ mod get;
 mod host;
 mod key;
 mod manifests;
+mod origin;
 mod output;
+mod plan;
 mod resource;
 mod rollout;
 mod schema;
+mod snapshot;
 mod source;
 mod table;
 mod text;
@@ -39,7 +44,7 @@ pub use arguments::Arguments;
 pub use output::{Exit, Output};
 
 use arguments::Verb;
-use client::Client;
+use client::{Client, Connection};
 use error::Error;
 
 /// Does what was typed; what went wrong has been said when this returns.
@@ -57,15 +62,12 @@ pub async fn run(arguments: Arguments, output: &mut Output) -> Exit {
 
 async fn dispatch(arguments: Arguments, output: &mut Output) -> Result<Exit, Error> {
     let Arguments { verb, connection } = arguments;
-    let connect = |output: &mut Output| -> Result<Client, Error> {
-        let client = Client::new(&connection)?;
-        if client.shows_its_token() {
-            output.warn("the token is sent without encryption; use an https:// address");
-        }
-        Ok(client)
-    };
+    let connect = |output: &mut Output| connect(&connection, output);
     match verb {
         Verb::Validate(validate) => validate::run(&validate, output),
+        Verb::Diff(diff) => diff::run(&diff, &connection, output).await,
+        Verb::Plan(plan) => plan::run(&plan, &connection, output).await,
+        Verb::Snapshot(snapshot) => snapshot::run(&snapshot, &connect(output)?, output).await,
         Verb::Get(get) => get::run(&get, &connect(output)?, output).await,
         Verb::Describe(describe) => describe::run(&describe, &connect(output)?, output).await,
         Verb::Rollout(rollout) => rollout::run(&rollout, &connect(output)?, output).await,
@@ -79,4 +81,13 @@ async fn dispatch(arguments: Arguments, output: &mut Output) -> Result<Exit, Err
         Verb::Completion(completion) => completion::run(&completion, output),
         Verb::Version => version::run(output),
     }
+}
+
+/// A client, with a word of warning where its token may be read on the way.
+fn connect(connection: &Connection, output: &mut Output) -> Result<Client, Error> {
+    let client = Client::new(connection)?;
+    if client.shows_its_token() {
+        output.warn("the token is sent without encryption; use an https:// address");
+    }
+    Ok(client)
 }

@@ -138,7 +138,8 @@ fn summary(catalog: &Catalog) -> Option<String> {
     (total > 0).then(|| format!("{} ({})", counted(total, "manifest"), each.join(", ")))
 }
 
-fn explain(found: &Diagnostics, files: &Files, output: &mut Output) {
+/// All findings, each with its line, and a count.
+pub(crate) fn explain(found: &Diagnostics, files: &Files, output: &mut Output) {
     for finding in found.iter() {
         let source = files.get(&finding.file).and_then(|bytes| std::str::from_utf8(bytes).ok());
         output.note(&format!("{}\n", excerpt::render(finding, source)));

@@ -26,6 +26,11 @@ impl Client {
         self.post(&["sources", source, "refresh"], &serde_json::json!({})).await
     }
 
+    /// Everything the control plane plans by.
+    pub(crate) async fn snapshot(&self) -> Result<Answer, ClientError> {
+        self.get(&["snapshot"], &[]).await
+    }
+
     pub(crate) async fn stages(&self) -> Result<Answer, ClientError> {
         self.get(&["stages"], &[]).await
     }

@@ -1,0 +1,127 @@
+//! `denv diff`: what two configurations differ in, and what each difference does.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use denv_schema::diff::{Configuration, Diff, diff};
+use serde::Serialize;
+
+use crate::client::Connection;
+use crate::comparison::{markdown, text};
+use crate::error::Error;
+use crate::origin::{self, Origin, Side};
+use crate::output::{Exit, Output};
+use crate::validate::explain;
+
+/// Show what two configurations differ in, and what each difference does
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct DiffVerb {
+    /// Folders or revisions: what was, and what is to be; without them HEAD and the working tree
+    #[arg(value_name = "FOLDER|REVISION", num_args = 0..=2)]
+    sides: Vec<String>,
+
+    /// Compare with what the control plane runs
+    #[arg(long, conflicts_with = "snapshot")]
+    live: bool,
+
+    /// Compare with what a control plane ran when this snapshot was taken
+    #[arg(long, value_name = "FILE")]
+    snapshot: Option<PathBuf>,
+
+    /// The folder of the manifests, in a clone of their repository
+    #[arg(short = 'C', long = "folder", value_name = "DIR", default_value = ".")]
+    here: PathBuf,
+
+    /// The form of the answer
+    #[arg(short, long, value_enum, default_value_t = Form::Text)]
+    output: Form,
+}
+
+/// How a comparison is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// For people
+    Text,
+    /// For tools
+    Json,
+    /// For a comment on a pull request: the same change gives the same text
+    Markdown,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  What I have not committed yet:
+    denv diff
+  What this branch does:
+    denv diff origin/main HEAD
+  What would change if this were in force:
+    denv diff --live
+  For a comment on a pull request:
+    denv diff origin/main HEAD -o markdown
+
+Exit status: 0 no difference, 1 some, 2 the manifests can't be read or have faults.";
+
+#[derive(Serialize)]
+struct Report<'a> {
+    from: &'a str,
+    to: &'a str,
+    #[serde(flatten)]
+    diff: &'a Diff,
+}
+
+pub(crate) async fn run(
+    arguments: &DiffVerb,
+    connection: &Connection,
+    output: &mut Output,
+) -> Result<Exit, Error> {
+    let here = arguments.here.as_path();
+    let origin = |text: &String| Origin::typed(text, here);
+    let running = match (&arguments.snapshot, arguments.live) {
+        (Some(path), _) => Some(Side::of_snapshot(&origin::snapshot_file(path)?)),
+        (None, true) => {
+            let client = crate::connect(connection, output)?;
+            Some(Side::of_snapshot(&client.snapshot().await?.read()?))
+        }
+        (None, false) => None,
+    };
+    let working = || Origin::Folder(here.to_owned());
+    let (before, after) = match (running, arguments.sides.as_slice()) {
+        (Some(before), []) => (before, working().read(here)?),
+        (Some(before), [after]) => (before, origin(after).read(here)?),
+        (Some(_), _) => {
+            let message = "with --live or --snapshot, name only what is to be".to_owned();
+            return Err(Error::Usage { message, hint: None });
+        }
+        (None, []) => (Origin::Revision("HEAD".to_owned()).read(here)?, working().read(here)?),
+        (None, [before]) => (origin(before).read(here)?, working().read(here)?),
+        (None, sides) => (origin(&sides[0]).read(here)?, origin(&sides[1]).read(here)?),
+    };
+    let Some((old, new)) = configurations(&before, &after, output) else { return Ok(Exit::Trouble) };
+    let diff = diff(&old, &new);
+    match arguments.output {
+        Form::Text => output.say(&text::diff(&before.label, &after.label, &diff))?,
+        Form::Json => output.json(&Report { from: &before.label, to: &after.label, diff: &diff })?,
+        Form::Markdown => output.say(&markdown::diff(&before.label, &after.label, &diff))?,
+    }
+    Ok(if diff.is_empty() { Exit::Done } else { Exit::No })
+}
+
+/// Both sides, if both are valid; else what is wrong has been said.
+pub(crate) fn configurations(
+    before: &Side,
+    after: &Side,
+    output: &mut Output,
+) -> Option<(Configuration, Configuration)> {
+    let read = |side: &Side, other: &Configuration, output: &mut Output| match side.configuration(other) {
+        Ok(configuration) => Some(configuration),
+        Err(found) => {
+            explain(&found, &side.files, output);
+            output.note(&format!("{} is not a valid configuration", side.label));
+            None
+        }
+    };
+    let old = read(before, &Configuration::default(), output)?;
+    let new = read(after, &old, output)?;
+    Some((old, new))
+}

@@ -1,0 +1,33 @@
+//! A world that can be kept: what a preview needs where the control plane is out of reach.
+
+use std::collections::BTreeMap;
+
+use denv_schema::tree::Files;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::records::Records;
+use crate::world::Observed;
+
+/// Everything that a plan of a control plane was made of, and the manifests in force. It holds no secret: manifests hold
+/// references and hashes only.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Snapshot {
+    /// The version of denv that took it. Another may plan otherwise.
+    pub version: String,
+    pub taken_at: Timestamp,
+    /// The commit in force, where there is one.
+    pub revision: Option<String>,
+    /// The manifests in force, by path. They are UTF-8, or they would not be in force.
+    pub manifests: BTreeMap<String, String>,
+    pub records: Records,
+    pub observed: Observed,
+}
+
+impl Snapshot {
+    pub fn files(&self) -> Files {
+        let bytes = |(path, text): (&String, &String)| (path.clone(), text.clone().into_bytes());
+        self.manifests.iter().map(bytes).collect()
+    }
+}

@@ -9,6 +9,7 @@ pub mod catalog;
 pub mod diagnostic;
 pub mod diff;
 mod digest;
+pub mod edit;
 pub mod launch;
 pub mod manifest;
 mod name;

@@ -70,6 +70,14 @@ impl Reading {
         if found.is_empty() { Ok(catalog) } else { Err(found) }
     }
 
+    /// What is wrong with manifests by themselves, if anything is.
+    pub(crate) fn faults(&self) -> Option<Diagnostics> {
+        let mut found = Diagnostics::default();
+        self.files.values().for_each(|(_, file)| found.extend(&file.found));
+        found.settle();
+        (!found.is_empty()).then_some(found)
+    }
+
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         self.files.iter().flat_map(|(path, (_, file))| {
             file.manifests.iter().map(move |(source, manifest)| Entry { file: path, source, manifest })

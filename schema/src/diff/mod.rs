@@ -89,22 +89,22 @@ impl Diff {
 
 /// What `after` has other than `before`.
 pub fn diff(before: &Configuration, after: &Configuration) -> Diff {
-    let index = |reading: &'_ Reading| -> BTreeMap<(Kind, String), Place> {
-        reading.entries().enumerate().map(|(at, entry)| (key(&entry), Place(at))).collect()
+    let index = |configuration: &'_ Configuration| -> BTreeMap<ManifestKey, usize> {
+        configuration.reading.entries().enumerate().map(|(at, entry)| (ManifestKey::of(&entry), at)).collect()
     };
-    let (old, new) = (index(&before.reading), index(&after.reading));
-    let (old_entries, new_entries): (Vec<_>, Vec<_>) =
-        (before.reading.entries().collect(), after.reading.entries().collect());
+    let (old, new) = (index(before), index(after));
+    let old_entries: Vec<_> = before.reading.entries().collect();
+    let new_entries: Vec<_> = after.reading.entries().collect();
     let mut changes = Vec::new();
-    for ((kind, name), place) in &old {
-        let was = old_entries[place.0];
-        let is = new.get(&(*kind, name.clone())).map(|place| new_entries[place.0]);
+    for (key, at) in &old {
+        let was = old_entries[*at];
+        let is = new.get(key).map(|at| new_entries[*at]);
         if is.is_none_or(|is| is.manifest != was.manifest) {
-            changes.push(change(*kind, name, Some(was), is));
+            changes.push(change(key, Some(was), is));
         }
     }
-    for ((kind, name), place) in new.iter().filter(|(key, _)| !old.contains_key(*key)) {
-        changes.push(change(*kind, name, None, Some(new_entries[place.0])));
+    for (key, at) in new.iter().filter(|(key, _)| !old.contains_key(*key)) {
+        changes.push(change(key, None, Some(new_entries[*at])));
     }
     // What is written otherwise and means the same is no difference.
     changes.retain(|change| change.change != Change::Changed || !change.fields.is_empty());
@@ -115,19 +115,26 @@ pub fn diff(before: &Configuration, after: &Configuration) -> Diff {
     Diff { changes }
 }
 
-/// A manifest's place among the entries.
-struct Place(usize);
-
-fn key(entry: &Entry<'_>) -> (Kind, String) {
-    let name = &entry.manifest.metadata().name;
-    let name = match entry.manifest {
-        AnyManifest::Stage(stage) => format!("{}/{name}", stage.spec.environment),
-        _ => name.to_string(),
-    };
-    (entry.manifest.kind(), name)
+/// What a manifest is known by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct ManifestKey {
+    pub kind: Kind,
+    /// A Stage's is `environment/stage`.
+    pub name: String,
 }
 
-fn change(kind: Kind, name: &str, was: Option<Entry<'_>>, is: Option<Entry<'_>>) -> ManifestChange {
+impl ManifestKey {
+    pub(crate) fn of(entry: &Entry<'_>) -> Self {
+        let name = &entry.manifest.metadata().name;
+        let name = match entry.manifest {
+            AnyManifest::Stage(stage) => format!("{}/{name}", stage.spec.environment),
+            _ => name.to_string(),
+        };
+        ManifestKey { kind: entry.manifest.kind(), name }
+    }
+}
+
+fn change(key: &ManifestKey, was: Option<Entry<'_>>, is: Option<Entry<'_>>) -> ManifestChange {
     let there = is.or(was).expect("a change is of a manifest that is there, or was");
     let change = match (was, is) {
         (None, _) => Change::Added,
@@ -135,8 +142,8 @@ fn change(kind: Kind, name: &str, was: Option<Entry<'_>>, is: Option<Entry<'_>>)
         (Some(_), Some(_)) => Change::Changed,
     };
     ManifestChange {
-        kind,
-        name: name.to_owned(),
+        kind: key.kind,
+        name: key.name.clone(),
         change,
         file: there.file.to_owned(),
         line: there.source.value_place("/metadata/name").line,

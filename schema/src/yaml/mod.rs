@@ -51,6 +51,16 @@ pub(crate) struct YamlError {
 }
 
 impl Source {
+    /// The text of the part that the document is in.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether no other document is in that part.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.number == 0 && places::index(&self.text).len() == 1
+    }
+
     /// Where the value at a JSON pointer stands, or its nearest ancestor that is written out: what an alias or a
     /// merge key brings stands where they do.
     pub(crate) fn value_place(&self, pointer: &str) -> Place {

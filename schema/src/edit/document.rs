@@ -8,20 +8,33 @@ use crate::yaml;
 /// `document` changed so that it reads as `wanted` does, and whether all comments are still there. Where
 /// an edit does not come out as meant, `wanted` takes the document's place as it stands.
 pub(super) fn edited(document: &str, wanted: &str) -> (String, bool) {
-    let windows = document.contains("\r\n");
-    let unix = if windows { document.replace("\r\n", "\n") } else { document.to_owned() };
-    if let (Some(old), Some(new)) = (value(&unix), value(wanted)) {
-        for style in [Style::Block, Style::Flow] {
-            let Some(text) = attempt(&unix, &old, &new, style) else { continue };
-            if value(&text).as_ref() == Some(&new) {
-                let kept = comments(&text) >= comments(&unix);
-                return (if windows { text.replace('\n', "\r\n") } else { text }, kept);
-            }
-        }
+    if let Some(edited) = value(wanted).and_then(|wanted| changed(document, &wanted)) {
+        return edited;
     }
     let begin = if document.starts_with("---") && !wanted.starts_with("---") { "---\n" } else { "" };
     let text = wanted.trim_end();
     (format!("{begin}{text}\n"), !document.contains('#'))
+}
+
+/// `document` changed so that it reads as `wanted`, and whether all comments are still there; none if no edit of it does.
+fn changed(document: &str, wanted: &Value) -> Option<(String, bool)> {
+    let windows = document.contains("\r\n");
+    let unix = if windows { document.replace("\r\n", "\n") } else { document.to_owned() };
+    let old = value(&unix)?;
+    [Style::Block, Style::Flow].into_iter().find_map(|style| {
+        let text = attempt(&unix, &old, wanted, style)?;
+        let kept = comments(&text) >= comments(&unix);
+        let reads = value(&text)? == *wanted;
+        reads.then(|| (if windows { text.replace('\n', "\r\n") } else { text }, kept))
+    })
+}
+
+/// `document` with the field at a JSON pointer set.
+pub(super) fn patched(document: &str, pointer: &str, value_of_field: &Value) -> Option<String> {
+    let mut wanted = value(document)?;
+    let (parent, field) = pointer.rsplit_once('/')?;
+    wanted.pointer_mut(parent)?.as_object_mut()?.insert(field.to_owned(), value_of_field.clone());
+    changed(document, &wanted).map(|(text, _)| text)
 }
 
 /// How new lists and mappings are written.

@@ -7,6 +7,8 @@ mod document;
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use crate::catalog::{Entry, Reading};
 use crate::diagnostic::Diagnostics;
 use crate::diff::ManifestKey;
@@ -33,7 +35,7 @@ pub enum EditError {
     Twice { kind: Kind, name: String },
     #[error("there is no {kind} `{name}`")]
     NotFound { kind: Kind, name: String },
-    #[error("the document of {kind} `{name}` in `{file}` ends with `...`, and can't be edited in place")]
+    #[error("the document of {kind} `{name}` in `{file}` can't be edited in place; change the file itself")]
     Unclear { kind: Kind, name: String, file: String },
 }
 
@@ -66,6 +68,26 @@ pub fn apply(files: &Files, reading: &Reading, wanted: &Files) -> Result<Edit, E
         }
         editor.set(&key, &entry)?;
     }
+    Ok(editor.edit)
+}
+
+/// Sets one field of a manifest, given by a JSON pointer: `/spec/release`.
+pub fn patch(
+    files: &Files,
+    reading: &Reading,
+    key: &ManifestKey,
+    pointer: &str,
+    value: &Value,
+) -> Result<Edit, EditError> {
+    let mut editor = Editor::new(files, reading);
+    let not_found = || EditError::NotFound { kind: key.kind, name: key.name.clone() };
+    let entry = editor.entries.get(key).copied().ok_or_else(not_found)?;
+    let document = editor.document(key, &entry)?;
+    let text = document::patched(&document, pointer, value).ok_or_else(|| {
+        let (name, file) = (key.name.clone(), entry.file.to_owned());
+        EditError::Unclear { kind: key.kind, name, file }
+    })?;
+    editor.replace(entry.file, &document, &text);
     Ok(editor.edit)
 }
 

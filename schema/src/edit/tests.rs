@@ -113,6 +113,16 @@ fn fields_and_elements_come_and_go_where_they_belong() {
 }
 
 #[test]
+fn one_field_is_set_by_its_pointer() {
+    let before = files(SERVICE);
+    let key = ManifestKey { kind: Kind::Stage, name: "chat/prod".to_owned() };
+    let edit = patch(&before, &Reading::of(&before), &key, "/spec/release", &"r2".into()).unwrap();
+    let after = String::from_utf8(edit.applied_to(&before)["service.yaml"].clone()).unwrap();
+    assert_eq!(after, SERVICE.replace("release: r1 ", "release: r2 "));
+    assert!(patch(&before, &Reading::of(&before), &key, "/nowhere/release", &"r2".into()).is_err());
+}
+
+#[test]
 fn what_says_the_same_is_not_touched() {
     let (after, edit) = applied(SERVICE, &stage(&[]));
     assert_eq!((after.as_str(), edit.files.len()), (SERVICE, 0));

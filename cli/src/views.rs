@@ -1,8 +1,8 @@
 //! The columns of what the control plane observes and does.
 
 use denv_schema::api::{
-    DeploymentView, EventView, GatewayView, HostView, Level, RefusedView, RevisionView, SourceState,
-    SourceView, StageView, UnitView,
+    AwaitingView, ConditionStatus, DeploymentView, EventView, GatewayView, HostView, Level, RefusedView,
+    RevisionView, SourceState, SourceView, StageView, UnitView,
 };
 
 use crate::table::{Cell, Column, Tone};
@@ -36,6 +36,7 @@ pub(crate) const SOURCES: &[Column<SourceView>] = &[
         cell: |source, now| Cell::plain(age_or(source.fetched_at, now, "never")),
     },
     Column { title: "URL", wide: true, cell: |source, _| Cell::plain(&source.url) },
+    Column { title: "CONDITIONS", wide: true, cell: |source, _| Cell::plain(conditions(source)) },
     Column {
         title: "MESSAGE",
         wide: false,
@@ -190,15 +191,27 @@ pub(crate) fn source_state(source: &SourceView) -> Cell {
         SourceState::Starting => Cell::toned("starting", Tone::Change),
         SourceState::Ready => Cell::toned("ready", Tone::Good),
         SourceState::Refused => Cell::toned("refused", Tone::Bad),
+        SourceState::AwaitingApproval => Cell::toned("awaiting approval", Tone::Bad),
         SourceState::Unreachable => Cell::toned("unreachable", Tone::Bad),
     }
+}
+
+/// Those that hold: `Ready`, or `Reconciling`.
+fn conditions(source: &SourceView) -> String {
+    let hold = source.conditions.iter().filter(|condition| condition.status == ConditionStatus::True);
+    let words: Vec<String> = hold.map(|condition| format!("{:?}", condition.kind)).collect();
+    if words.is_empty() { "-".to_owned() } else { words.join(",") }
 }
 
 fn source_message(source: &SourceView) -> Option<String> {
     let refused = |RefusedView { revision, reason, .. }: &RefusedView| {
         format!("{} refused: {reason}", short_commit(&revision.commit))
     };
-    source.problem.clone().or_else(|| source.refused.as_ref().map(refused))
+    let awaiting = |AwaitingView { revision, reason, .. }: &AwaitingView| {
+        format!("{} would delete {reason}", short_commit(&revision.commit))
+    };
+    let held_back = || source.refused.as_ref().map(refused).or(source.awaiting.as_ref().map(awaiting));
+    source.problem.clone().or_else(held_back)
 }
 
 fn ready(stage: &StageView) -> Cell {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
+use denv_reconciler::source::DeletionShare;
 use denv_schema::quantity::Period;
 
 /// denv's control plane: watches a Git repository of manifests and makes the hosts run what it says.
@@ -50,6 +51,15 @@ pub(crate) struct Arguments {
     /// What to run in place of `ssh` for an ssh source, as Git does: `ssh -i FILE`
     #[arg(long, env = "GIT_SSH_COMMAND", hide_env_values = true, value_name = "COMMAND")]
     pub(crate) source_ssh_command: Option<String>,
+
+    /// Who may sign commits, as in Git's `gpg.ssh.allowedSignersFile`; with it, every new commit must be signed. Read
+    /// anew at each look
+    #[arg(long, env = "DENV_SOURCE_ALLOWED_SIGNERS", value_name = "FILE")]
+    pub(crate) source_allowed_signers: Option<PathBuf>,
+
+    /// A revision that deletes more than this share of units, hosts, customers or keys waits for `denv source approve`
+    #[arg(long, env = "DENV_SOURCE_DELETION_SHARE", default_value = "30%", value_name = "PERCENT")]
+    pub(crate) source_deletion_share: DeletionShare,
 
     /// The name under which the source is shown
     #[arg(long, env = "DENV_SOURCE_NAME", default_value = "main")]

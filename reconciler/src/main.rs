@@ -89,9 +89,10 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         folder: arguments.source_folder,
         mirror: dir.join("mirror"),
         poll: arguments.poll.get(),
+        allowed_signers: arguments.source_allowed_signers,
+        deletion_share: arguments.source_deletion_share,
     };
-    let (source, source_view) = Source::new(config, store.clone(), catalog).await?;
-    let (refresh, refreshes) = mpsc::channel(16);
+    let (source, source_handle) = Source::new(config, store.clone(), catalog).await?;
     let (state, states) = watch::channel(Arc::new(State::default()));
     let (serving, servings) = watch::channel(Arc::new(Serving::default()));
     let (answer, answers) = mpsc::channel(256);
@@ -125,9 +126,8 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let api = Api {
         store: store.clone(),
         state: states,
-        source: source_view,
+        sources: vec![source_handle],
         catalog: catalogs,
-        refresh,
         asks: ask,
         authority,
         admin_token,
@@ -136,7 +136,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
 
     let stop = CancellationToken::new();
     tokio::select! {
-        () = source.run(refreshes) => bail!("the source ended"),
+        () = source.run() => bail!("the source ended"),
         led = orchestrator.run() => led.context("the orchestrator ended"),
         served = link::serve(Arc::new(link), link_listener, stop.clone()) => served.context("the link ended"),
         served = api_listener.serve(api::router(Arc::new(api)), stop.clone()) => served.context("the API ended"),

@@ -41,6 +41,12 @@ pub struct SourceView {
     pub accepted: Option<RevisionView>,
     /// The newest, where it was refused; the accepted one stays in force.
     pub refused: Option<RefusedView>,
+    /// The newest, where it deletes so much that a person is to approve it; the accepted one stays in force.
+    #[serde(default)]
+    pub awaiting: Option<AwaitingView>,
+    /// `Ready`, `Reconciling` and `Stalled`, as Kubernetes' tools read them.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
     /// Why the remote can't be read, in words.
     pub problem: Option<String>,
     /// When the remote last answered.
@@ -56,8 +62,44 @@ pub enum SourceState {
     Ready,
     /// The newest revision was refused.
     Refused,
+    /// The newest revision deletes much, and waits for `denv source approve`.
+    AwaitingApproval,
     /// The remote can't be read.
     Unreachable,
+}
+
+/// One aspect of how a thing stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    #[serde(rename = "type")]
+    pub kind: ConditionKind,
+    pub status: ConditionStatus,
+    /// One word, for tools.
+    pub reason: String,
+    /// The same for people.
+    pub message: String,
+    /// The newest commit that was judged when this was said.
+    pub observed_revision: Option<String>,
+    /// When the status last changed.
+    pub last_transition: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ConditionKind {
+    /// The newest revision is in force.
+    Ready,
+    /// denv is at work on it, or tries again by itself.
+    Reconciling,
+    /// It goes on only when a person does something.
+    Stalled,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ConditionStatus {
+    True,
+    False,
+    Unknown,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -78,6 +120,35 @@ pub struct RefusedView {
     /// Why as a whole: `2 faults in its manifests`, or that history was rewritten.
     pub reason: String,
     pub diagnostics: Diagnostics,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AwaitingView {
+    pub revision: RevisionView,
+    /// What would go, as a whole: `12 of 20 hosts`.
+    pub reason: String,
+    pub deletions: Vec<DeletionView>,
+}
+
+/// What a revision would delete of a kind of which it deletes much.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeletionView {
+    /// `units`, `hosts`, `customers` or `keys`.
+    pub kind: String,
+    pub deleted: usize,
+    /// How many are in force.
+    pub of: usize,
+    pub names: Vec<String>,
+}
+
+/// `POST /v1/sources/{name}/approve`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ApprovalRequest {
+    /// The commit that waits, whole or its beginning.
+    pub revision: String,
 }
 
 /// `GET /v1/stages`, `GET /v1/stages/{environment}/{stage}`

@@ -1,7 +1,7 @@
 //! Each route of the API, once.
 
 use denv_schema::StageId;
-use denv_schema::api::{RolloutAction, RolloutRequest, TokenRequest};
+use denv_schema::api::{ApprovalRequest, RolloutAction, RolloutRequest, TokenRequest};
 use denv_schema::manifest::Kind;
 use jiff::Timestamp;
 
@@ -29,6 +29,15 @@ impl Client {
     /// Everything the control plane plans by.
     pub(crate) async fn snapshot(&self) -> Result<Answer, ClientError> {
         self.get(&["snapshot"], &[]).await
+    }
+
+    /// After the revision that waited is in force.
+    pub(crate) async fn approve(
+        &self,
+        source: &str,
+        request: &ApprovalRequest,
+    ) -> Result<Answer, ClientError> {
+        self.post(&["sources", source, "approve"], request).await
     }
 
     pub(crate) async fn stages(&self) -> Result<Answer, ClientError> {

@@ -1,4 +1,4 @@
-use denv_schema::api::{EventView, RevisionView, SourceView};
+use denv_schema::api::{DeletionView, EventView, RevisionView, SourceView};
 use jiff::Timestamp;
 
 use super::page::Page;
@@ -33,7 +33,41 @@ pub(super) fn render(source: &SourceView, events: &[EventView], now: Timestamp) 
             });
         }
     }
+    if let Some(awaiting) = &source.awaiting {
+        page.section("Awaits approval");
+        revision(&mut page, &awaiting.revision, now);
+        for DeletionView { kind, deleted, of, names } in &awaiting.deletions {
+            page.field("  Deletes", format!("{deleted} of {of} {kind}: {}", listed(names)));
+        }
+        let commit = awaiting.revision.commit.get(..10).unwrap_or(&awaiting.revision.commit);
+        page.field("  Accept", format!("denv source approve {} {commit}", source.name));
+    }
+    if !source.conditions.is_empty() {
+        page.section("Conditions");
+        for condition in &source.conditions {
+            page.field(
+                &format!("  {:?}", condition.kind),
+                format!(
+                    "{:?} {} since {}",
+                    condition.status,
+                    condition.reason,
+                    at(condition.last_transition, now)
+                ),
+            );
+        }
+    }
     page.events(events, now).finish()
+}
+
+/// More names than these say no more.
+const MOST_NAMES: usize = 20;
+
+fn listed(names: &[String]) -> String {
+    let shown = names.iter().take(MOST_NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MOST_NAMES) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 fn revision(page: &mut Page, revision: &RevisionView, now: Timestamp) {

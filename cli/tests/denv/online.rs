@@ -118,6 +118,48 @@ fn a_refused_source_says_why() {
 }
 
 #[test]
+fn a_source_that_awaits_approval_shows_what_would_go_and_is_approved() {
+    let control_plane = StandIn::start();
+    let revision = |commit: &str| json!({"commit": commit, "author": "Ada", "summary": "Clean up", "at": "2026-11-29T12:00:00Z"});
+    let condition = |kind: &str, status: &str, reason: &str| json!({"type": kind, "status": status, "reason": reason, "message": "", "observedRevision": "bbbb", "lastTransition": "2026-11-29T12:00:00Z"});
+    let source = json!({
+        "name": "main", "url": "/srv/llm.git", "branch": "main", "state": "awaiting-approval", "accepted": revision("aaaa"),
+        "refused": null, "problem": null, "fetchedAt": null,
+        "awaiting": {"revision": revision("bbbbbbbbbbbb"), "reason": "2 of 3 hosts", "deletions": [
+            {"kind": "hosts", "deleted": 2, "of": 3, "names": ["gpu-1", "gpu-2"]},
+        ]},
+        "conditions": [
+            condition("Ready", "False", "AwaitingApproval"),
+            condition("Reconciling", "False", "Idle"),
+            condition("Stalled", "True", "AwaitingApproval"),
+        ],
+    });
+    let mut approved = source.clone();
+    approved["state"] = json!("ready");
+    approved["accepted"] = revision("bbbbbbbbbbbb");
+    approved["awaiting"] = json!(null);
+    control_plane
+        .with("GET /v1/sources", json!({"items": [source]}))
+        .with("POST /v1/sources/main/refresh", source.clone())
+        .with("POST /v1/sources/main/approve", approved);
+    let (_, out, _) = run(control_plane.denv().args(["get", "sources", "-o", "wide"]));
+    assert!(
+        out.contains("awaiting approval") && out.contains("bbbbbbbbbb would delete 2 of 3 hosts"),
+        "{out}"
+    );
+    assert!(out.contains("Stalled"), "{out}");
+    let (_, out, _) = run(control_plane.denv().args(["describe", "source", "main"]));
+    assert!(out.contains("2 of 3 hosts: gpu-1, gpu-2"), "{out}");
+    assert!(out.contains("denv source approve main bbbbbbbbbb"), "{out}");
+    assert!(out.contains("True AwaitingApproval since"), "{out}");
+    let (status, _, err) = run(control_plane.denv().args(["source", "refresh", "main"]));
+    assert_eq!(status, 1);
+    assert!(err.contains("accept it with `denv source approve main bbbbbbbbbb`"), "{err}");
+    let (status, out, _) = run(control_plane.denv().args(["source", "approve", "main", "bbbbbbbbbb"]));
+    assert_eq!((status, out.as_str()), (0, "in force: bbbbbbbbbb Clean up (Ada)\n"));
+}
+
+#[test]
 fn tokens_go_to_standard_output_alone() {
     let control_plane = StandIn::start();
     let answer = json!({"token": "denv-join.abc", "expires": "2100-01-01T00:00:00Z"});

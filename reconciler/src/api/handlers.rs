@@ -20,18 +20,19 @@ use tokio::sync::oneshot;
 
 use super::{Api, ApiError, views};
 use crate::orchestrator::{Ask, AskError, State};
+use crate::source::SourceHandle;
 use crate::store::{Event, EventQuery, TokenGrant};
 
-type Answer<T> = Result<Json<T>, ApiError>;
-type Shared = Extracted<Arc<Api>>;
+pub(super) type Answer<T> = Result<Json<T>, ApiError>;
+pub(super) type Shared = Extracted<Arc<Api>>;
 
 /// How long a join token may be used.
 const TOKEN_LIFETIME: SignedDuration = SignedDuration::from_hours(1);
 const MOST_ROWS: u32 = 1_000;
 /// How long an answer waits for the plan that follows from what was asked.
-const PLANNED_WITHIN: std::time::Duration = std::time::Duration::from_secs(2);
+pub(super) const PLANNED_WITHIN: std::time::Duration = std::time::Duration::from_secs(2);
 
-fn list<T>(items: Vec<T>) -> Answer<List<T>> {
+pub(super) fn list<T>(items: Vec<T>) -> Answer<List<T>> {
     Ok(Json(List { items }))
 }
 
@@ -46,7 +47,11 @@ impl Api {
                 return Ok(Arc::clone(&state));
             }
         }
-        let source = self.source.borrow();
+        let views: Vec<SourceView> = self.sources.iter().map(SourceHandle::view).collect();
+        let stands = |view: &&SourceView| view.problem.is_some() || view.refused.is_some();
+        let Some(source) = views.iter().find(stands).or(views.first()) else {
+            return Err(ApiError::unavailable("there is no source"));
+        };
         let why = match (&source.problem, &source.refused) {
             (Some(problem), _) => problem.clone(),
             (None, Some(refused)) => format!("the newest revision was refused: {}", refused.reason),
@@ -62,32 +67,6 @@ pub(super) async fn health(Extracted(api): Shared) -> Result<Json<Value>, ApiErr
         None => Ok(Json(json!({ "status": "ok" }))),
         Some(problem) => Err(ApiError::unavailable(problem.clone())),
     }
-}
-
-pub(super) async fn sources(Extracted(api): Shared) -> Answer<List<SourceView>> {
-    list(vec![api.source.borrow().clone()])
-}
-
-/// Looks at the remote now, and answers when it has been looked at and judged.
-pub(super) async fn refresh(Extracted(api): Shared, Path(name): Path<String>) -> Answer<SourceView> {
-    if api.source.borrow().name != name {
-        let known = api.source.borrow().name.clone();
-        return Err(
-            ApiError::not_found(format!("there is no source `{name}`")).hint(format!("there is `{known}`"))
-        );
-    }
-    let (sender, done) = oneshot::channel();
-    let stopping = || ApiError::unavailable("the control plane is stopping");
-    api.refresh.send(sender).await.map_err(|_| stopping())?;
-    done.await.map_err(|_| stopping())?;
-    // Who asks next is to see what the revision means: a deployment that is open, not the stage before it.
-    let mut states = api.state.clone();
-    let planned = |state: &Arc<State>| match (&state.catalog, &*api.catalog.borrow()) {
-        (Some(planned), Some(in_force)) => Arc::ptr_eq(planned, in_force),
-        (planned, in_force) => planned.is_none() && in_force.is_none(),
-    };
-    let _ = tokio::time::timeout(PLANNED_WITHIN, states.wait_for(planned)).await;
-    Ok(Json(api.source.borrow().clone()))
 }
 
 #[derive(Deserialize)]

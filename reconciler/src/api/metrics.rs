@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::{Api, views};
+use crate::source::SourceHandle;
 
 type Labels = Vec<(&'static str, String)>;
 
@@ -46,8 +47,9 @@ pub(super) async fn metrics(Extracted(api): Extracted<Arc<Api>>) -> impl IntoRes
     }
     let source =
         gauge(&mut registry, "source_ready", "1 while the newest revision of the source is in force");
-    let view = api.source.borrow().clone();
-    source.get_or_create(&vec![("source", view.name)]).set(i64::from(view.state == SourceState::Ready));
+    for view in api.sources.iter().map(SourceHandle::view) {
+        source.get_or_create(&vec![("source", view.name)]).set(i64::from(view.state == SourceState::Ready));
+    }
     let waiting = gauge(&mut registry, "waiting", "Stages and units that wait on something");
     waiting.get_or_create(&Vec::new()).set(i64::try_from(state.plan.waiting.len()).unwrap_or(i64::MAX));
     let mut text = String::new();

@@ -6,6 +6,7 @@ mod handlers;
 mod metrics;
 mod openapi;
 mod server;
+mod sources;
 mod views;
 mod watch_stream;
 
@@ -19,13 +20,13 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use denv_link::Authority;
-use denv_schema::api::{ErrorBody, ErrorMessage, SourceView};
+use denv_schema::api::{ErrorBody, ErrorMessage};
 use denv_schema::{Catalog, Digest};
 use subtle::ConstantTimeEq as _;
 use tokio::sync::{mpsc, watch};
 
 use crate::orchestrator::{Ask, State};
-use crate::source::Refresh;
+use crate::source::SourceHandle;
 use crate::store::{Store, StoreError};
 
 pub use server::{ListenError, Listener, TlsFiles};
@@ -34,10 +35,9 @@ pub use server::{ListenError, Listener, TlsFiles};
 pub struct Api {
     pub store: Store,
     pub state: watch::Receiver<Arc<State>>,
-    pub source: watch::Receiver<SourceView>,
+    pub sources: Vec<SourceHandle>,
     /// What is in force, planned or not.
     pub catalog: watch::Receiver<Option<Arc<Catalog>>>,
-    pub refresh: mpsc::Sender<Refresh>,
     pub asks: mpsc::Sender<Ask>,
     pub authority: Arc<Authority>,
     /// Of the one token that may ask anything.
@@ -47,8 +47,9 @@ pub struct Api {
 /// All routes. Health, metrics and the API's own description need no token: they show nothing of the tenant's.
 pub fn router(api: Arc<Api>) -> Router {
     let protected = Router::new()
-        .route("/v1/sources", get(handlers::sources))
-        .route("/v1/sources/{name}/refresh", post(handlers::refresh))
+        .route("/v1/sources", get(sources::sources))
+        .route("/v1/sources/{name}/refresh", post(sources::refresh))
+        .route("/v1/sources/{name}/approve", post(sources::approve))
         .route("/v1/stages", get(handlers::stages))
         .route("/v1/stages/{environment}/{stage}", get(handlers::stage))
         .route("/v1/stages/{environment}/{stage}/rollout", post(handlers::rollout))

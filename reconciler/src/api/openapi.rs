@@ -2,8 +2,8 @@
 
 use axum::Json;
 use denv_schema::api::{
-    DeploymentView, ErrorBody, EventView, GatewayView, HostView, List, ManifestView, RolloutRequest,
-    SourceView, StageView, TokenRequest, TokenResponse, UnitView, UsageView,
+    ApprovalRequest, DeploymentView, ErrorBody, EventView, GatewayView, HostView, List, ManifestView,
+    RolloutRequest, SourceView, StageView, TokenRequest, TokenResponse, UnitView, UsageView,
 };
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -23,6 +23,11 @@ fn document() -> Value {
     let stage = ["environment", "stage"];
     describe.get::<List<SourceView>>("/v1/sources", "Where manifests come from, and how that goes", &[], &[]);
     describe.post::<(), SourceView>("/v1/sources/{name}/refresh", "Look at the remote now", &["name"]);
+    describe.post::<ApprovalRequest, SourceView>(
+        "/v1/sources/{name}/approve",
+        "Accept the revision that waits because of what it deletes",
+        &["name"],
+    );
     describe.get::<List<StageView>>("/v1/stages", "Every stage, whole", &[], &[]);
     describe.get::<StageView>("/v1/stages/{environment}/{stage}", "One stage, whole", &stage, &[]);
     describe.post::<RolloutRequest, StageView>(

@@ -9,6 +9,7 @@ use denv_schema::tree::Files;
 use git2::{Direction, FetchOptions, Oid, Repository};
 use jiff::Timestamp;
 
+use super::signers::InvalidSigners;
 use super::{SourceConfig, packs, shown};
 
 pub(super) struct Mirror(Repository);
@@ -23,6 +24,10 @@ pub(super) enum MirrorError {
     NoBranch { branch: String, url: String },
     #[error("cannot read commit `{commit}` from the mirror")]
     Read { commit: String, source: GitError },
+    #[error("cannot read the allowed signers `{path}`, so no revision is judged")]
+    Signers { path: PathBuf, source: std::io::Error },
+    #[error("the allowed signers `{path}` can't be followed, so no revision is judged")]
+    InvalidSigners { path: PathBuf, source: InvalidSigners },
     #[error("the look at Git was interrupted")]
     Interrupted,
 }
@@ -99,10 +104,47 @@ impl Mirror {
         Ok(new == old || self.0.graph_descendant_of(new, old).map_err(read)?)
     }
 
+    /// What `head` brings that `accepted` has not: the newest first. Without one, only the head itself.
+    pub(super) fn incoming(&self, head: &str, accepted: Option<&str>) -> Result<Vec<String>, MirrorError> {
+        let read = |source: git2::Error| MirrorError::Read { commit: head.to_owned(), source: source.into() };
+        let Some(accepted) = accepted else { return Ok(vec![head.to_owned()]) };
+        let mut walk = self.0.revwalk().map_err(read)?;
+        walk.set_sorting(git2::Sort::TOPOLOGICAL).map_err(read)?;
+        walk.push(Oid::from_str(head).map_err(read)?).map_err(read)?;
+        walk.hide(Oid::from_str(accepted).map_err(read)?).map_err(read)?;
+        walk.map(|oid| oid.map(|oid| oid.to_string()).map_err(read)).collect()
+    }
+
+    /// A commit's signature, and what it is of.
+    pub(super) fn signed(&self, commit: &str) -> Result<Signed, MirrorError> {
+        let read =
+            |source: git2::Error| MirrorError::Read { commit: commit.to_owned(), source: source.into() };
+        let oid = Oid::from_str(commit).map_err(read)?;
+        let committed = self.0.find_commit(oid).map_err(read)?.time().seconds();
+        let committed = Timestamp::from_second(committed).unwrap_or(Timestamp::UNIX_EPOCH);
+        match self.0.extract_signature(&oid, None) {
+            Ok((signature, text)) => {
+                Ok(Signed { signature: Some(signature.to_vec()), text: text.to_vec(), committed })
+            }
+            Err(error) if error.code() == git2::ErrorCode::NotFound => {
+                Ok(Signed { signature: None, text: Vec::new(), committed })
+            }
+            Err(error) => Err(read(error)),
+        }
+    }
+
     /// The manifests in a commit's tree, below `folder`. What can't be read as a manifest is told, not passed over.
     pub(super) fn files(&self, commit: &str, folder: &str) -> Result<(Files, Diagnostics), MirrorError> {
         let read = |source: GitError| MirrorError::Read { commit: commit.to_owned(), source };
         let oid = Oid::from_str(commit).map_err(|error| read(error.into()))?;
         denv_repository::manifests(&self.0, oid, folder).map_err(read)
     }
+}
+
+/// A commit as it was signed.
+pub(super) struct Signed {
+    pub(super) signature: Option<Vec<u8>>,
+    pub(super) text: Vec<u8>,
+    /// When, as the committer says.
+    pub(super) committed: Timestamp,
 }

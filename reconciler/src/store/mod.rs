@@ -108,15 +108,15 @@ impl Tx {
 }
 
 fn migrator() -> Migrator {
-    let sql = sqlx::AssertSqlSafe(include_str!("../../migrations/0001_records.sql").to_owned());
-    let records = Migration::new(
-        1,
-        "records".into(),
-        MigrationType::Simple,
-        sqlx::SqlSafeStr::into_sql_str(sql),
-        false,
-    );
-    Migrator::with_migrations(vec![records])
+    const MIGRATIONS: [(&str, &str); 2] = [
+        ("records", include_str!("../../migrations/0001_records.sql")),
+        ("awaiting", include_str!("../../migrations/0002_awaiting.sql")),
+    ];
+    let migration = |(number, (name, sql)): (i64, &(&'static str, &str))| {
+        let sql = sqlx::SqlSafeStr::into_sql_str(sqlx::AssertSqlSafe((*sql).to_owned()));
+        Migration::new(number, (*name).into(), MigrationType::Simple, sql, false)
+    };
+    Migrator::with_migrations((1..).zip(&MIGRATIONS).map(migration).collect())
 }
 
 /// SQLite's integers are signed; denv's counters start at 0 and stay far below the limit.

@@ -1,25 +1,31 @@
 use denv_schema::Diagnostics;
-use denv_schema::api::RevisionView;
+use denv_schema::api::{DeletionView, RevisionView};
 use serde::{Deserialize, Serialize};
 use sqlx::{Row as _, SqliteConnection};
 
-use super::{Store, StoreError};
+use super::events::insert_event;
+use super::{Event, Store, StoreError};
 
 /// A revision of a source, judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revision {
     pub view: RevisionView,
-    /// Why it was refused; empty for an accepted one.
+    /// Why it is not in force; empty for an accepted one.
     #[serde(default)]
     pub reason: String,
     #[serde(default)]
     pub diagnostics: Diagnostics,
+    /// What it would delete, where that is to be approved.
+    #[serde(default)]
+    pub deletions: Vec<DeletionView>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Accepted,
     Refused,
+    /// It deletes much, and waits for a person to approve it.
+    Awaiting,
 }
 
 impl Verdict {
@@ -27,6 +33,7 @@ impl Verdict {
         match self {
             Verdict::Accepted => "accepted",
             Verdict::Refused => "refused",
+            Verdict::Awaiting => "awaiting",
         }
     }
 }
@@ -40,10 +47,19 @@ impl Store {
         row.map(|row| Ok(serde_json::from_str(row.try_get(0)?)?)).transpose()
     }
 
-    /// Keeps a judged revision. Accepting one forgets the refused one before it.
-    pub async fn judge(&self, source: &str, verdict: Verdict, revision: &Revision) -> Result<(), StoreError> {
+    /// Keeps a judged revision and the event that tells of it. Whatever was held back before it is forgotten.
+    pub async fn judge(
+        &self,
+        source: &str,
+        verdict: Verdict,
+        revision: &Revision,
+        event: &Event,
+    ) -> Result<(), StoreError> {
         let mut tx = self.begin().await?;
-        let done = self.write_revision(&mut tx.0, source, verdict, revision).await;
+        let mut done = self.write_revision(&mut tx.0, source, verdict, revision).await;
+        if done.is_ok() {
+            done = insert_event(&mut tx.0, &self.tenant, event).await;
+        }
         tx.finish(done).await
     }
 
@@ -54,7 +70,7 @@ impl Store {
         verdict: Verdict,
         revision: &Revision,
     ) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM revisions WHERE tenant = ? AND source = ? AND verdict = 'refused'")
+        sqlx::query("DELETE FROM revisions WHERE tenant = ? AND source = ? AND verdict <> 'accepted'")
             .bind(&self.tenant)
             .bind(source)
             .execute(&mut *tx)

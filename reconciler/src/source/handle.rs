@@ -1,0 +1,67 @@
+//! What others may ask of a source.
+
+use std::sync::Arc;
+
+use denv_schema::api::SourceView;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+use super::approval::{Approval, ApprovalError};
+
+pub enum Request {
+    /// A look now; answered when it is done.
+    Look(oneshot::Sender<()>),
+    Approve(Approval),
+}
+
+/// The source has ended.
+#[derive(Debug, thiserror::Error)]
+#[error("the control plane is stopping")]
+pub struct Gone;
+
+/// Whom to ask about a source.
+#[derive(Clone)]
+pub struct SourceHandle {
+    name: Arc<str>,
+    requests: mpsc::Sender<Request>,
+    hooked: Arc<Notify>,
+    view: watch::Receiver<SourceView>,
+}
+
+impl SourceHandle {
+    pub(super) fn new(
+        name: &str,
+        requests: mpsc::Sender<Request>,
+        hooked: Arc<Notify>,
+        view: watch::Receiver<SourceView>,
+    ) -> Self {
+        SourceHandle { name: name.into(), requests, hooked, view }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn view(&self) -> SourceView {
+        self.view.borrow().clone()
+    }
+
+    /// Has the remote looked at now, and waits until that is done.
+    pub async fn look(&self) -> Result<(), Gone> {
+        let (sender, done) = oneshot::channel();
+        self.requests.send(Request::Look(sender)).await.map_err(|_| Gone)?;
+        done.await.map_err(|_| Gone)
+    }
+
+    /// Has the remote looked at soon. Any number of these together is one look.
+    pub fn hook(&self) {
+        self.hooked.notify_one();
+    }
+
+    /// Has the revision that waits for it accepted.
+    pub async fn approve(&self, commit: String, who: String) -> Result<Result<(), ApprovalError>, Gone> {
+        let (answer, answered) = oneshot::channel();
+        let approval = Approval { commit, who, answer };
+        self.requests.send(Request::Approve(approval)).await.map_err(|_| Gone)?;
+        answered.await.map_err(|_| Gone)
+    }
+}

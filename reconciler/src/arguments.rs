@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use denv_reconciler::source::DeletionShare;
+use denv_reconciler::source::{DeletionShare, SecretReference};
 use denv_schema::quantity::Period;
 
 /// denv's control plane: watches a Git repository of manifests and makes the hosts run what it says.
@@ -56,6 +56,11 @@ pub(crate) struct Arguments {
     /// anew at each look
     #[arg(long, env = "DENV_SOURCE_ALLOWED_SIGNERS", value_name = "FILE")]
     pub(crate) source_allowed_signers: Option<PathBuf>,
+
+    /// The secret that the forge signs its push hooks with: file:PATH or env:NAME. Hooks go to
+    /// /v1/webhooks/SOURCE-NAME of the API
+    #[arg(long, env = "DENV_SOURCE_WEBHOOK_SECRET", value_name = "REFERENCE")]
+    pub(crate) source_webhook_secret: Option<SecretReference>,
 
     /// A revision that deletes more than this share of units, hosts, customers or keys waits for `denv source approve`
     #[arg(long, env = "DENV_SOURCE_DELETION_SHARE", default_value = "30%", value_name = "PERCENT")]

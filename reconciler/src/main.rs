@@ -89,6 +89,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         folder: arguments.source_folder,
         mirror: dir.join("mirror"),
         poll: arguments.poll.get(),
+        webhook_secret: arguments.source_webhook_secret,
         allowed_signers: arguments.source_allowed_signers,
         deletion_share: arguments.source_deletion_share,
     };

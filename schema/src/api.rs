@@ -143,6 +143,13 @@ pub struct DeletionView {
     pub names: Vec<String>,
 }
 
+/// `POST /v1/webhooks/{source}`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HookAnswer {
+    /// What became of the hook, for the forge's list of deliveries.
+    pub message: String,
+}
+
 /// `POST /v1/sources/{name}/approve`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

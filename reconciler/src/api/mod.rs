@@ -9,12 +9,13 @@ mod server;
 mod sources;
 mod views;
 mod watch_stream;
+mod webhooks;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{Request, State as Extracted};
+use axum::extract::{DefaultBodyLimit, Request, State as Extracted};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -44,7 +45,8 @@ pub struct Api {
     pub admin_token: Digest,
 }
 
-/// All routes. Health, metrics and the API's own description need no token: they show nothing of the tenant's.
+/// All routes. Health, metrics and the API's own description need no token: they show nothing of the tenant's. Hooks carry
+/// their forge's signature instead.
 pub fn router(api: Arc<Api>) -> Router {
     let protected = Router::new()
         .route("/v1/sources", get(sources::sources))
@@ -64,6 +66,10 @@ pub fn router(api: Arc<Api>) -> Router {
         .route("/v1/tokens", post(handlers::grant_token))
         .layer(from_fn_with_state(Arc::clone(&api), authorize));
     Router::new()
+        .route(
+            "/v1/webhooks/{source}",
+            post(webhooks::receive).layer(DefaultBodyLimit::max(webhooks::LARGEST_BODY)),
+        )
         .route("/healthz", get(handlers::health))
         .route("/metrics", get(metrics::metrics))
         .route("/openapi.json", get(openapi::openapi))

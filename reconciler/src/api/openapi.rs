@@ -2,8 +2,8 @@
 
 use axum::Json;
 use denv_schema::api::{
-    ApprovalRequest, DeploymentView, ErrorBody, EventView, GatewayView, HostView, List, ManifestView,
-    RolloutRequest, SourceView, StageView, TokenRequest, TokenResponse, UnitView, UsageView,
+    ApprovalRequest, DeploymentView, ErrorBody, EventView, GatewayView, HookAnswer, HostView, List,
+    ManifestView, RolloutRequest, SourceView, StageView, TokenRequest, TokenResponse, UnitView, UsageView,
 };
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -27,6 +27,11 @@ fn document() -> Value {
         "/v1/sources/{name}/approve",
         "Accept the revision that waits because of what it deletes",
         &["name"],
+    );
+    describe.post::<Value, HookAnswer>(
+        "/v1/webhooks/{source}",
+        "A forge's push hook: it carries the forge's signature instead of a token",
+        &["source"],
     );
     describe.get::<List<StageView>>("/v1/stages", "Every stage, whole", &[], &[]);
     describe.get::<StageView>("/v1/stages/{environment}/{stage}", "One stage, whole", &stage, &[]);

@@ -8,6 +8,7 @@ use denv_schema::Digest;
 
 use super::deletions::DeletionShare;
 use super::mirror::MirrorError;
+use super::secret::SecretReference;
 use super::signers::AllowedSigners;
 
 /// Where manifests come from, and what is asked of a revision.
@@ -24,6 +25,8 @@ pub struct SourceConfig {
     pub poll: Duration,
     /// Who may sign commits, as OpenSSH lists them; without it, commits need no signature.
     pub allowed_signers: Option<PathBuf>,
+    /// The secret that the forge signs its hooks with.
+    pub webhook_secret: Option<SecretReference>,
     /// The share of what is in force that a revision may delete without approval.
     pub deletion_share: DeletionShare,
 }

@@ -6,6 +6,7 @@ use denv_schema::api::SourceView;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::approval::{Approval, ApprovalError};
+use super::config::SourceConfig;
 
 pub enum Request {
     /// A look now; answered when it is done.
@@ -21,7 +22,7 @@ pub struct Gone;
 /// Whom to ask about a source.
 #[derive(Clone)]
 pub struct SourceHandle {
-    name: Arc<str>,
+    config: Arc<SourceConfig>,
     requests: mpsc::Sender<Request>,
     hooked: Arc<Notify>,
     view: watch::Receiver<SourceView>,
@@ -29,16 +30,20 @@ pub struct SourceHandle {
 
 impl SourceHandle {
     pub(super) fn new(
-        name: &str,
+        config: SourceConfig,
         requests: mpsc::Sender<Request>,
         hooked: Arc<Notify>,
         view: watch::Receiver<SourceView>,
     ) -> Self {
-        SourceHandle { name: name.into(), requests, hooked, view }
+        SourceHandle { config: Arc::new(config), requests, hooked, view }
     }
 
     pub fn name(&self) -> &str {
-        &self.name
+        &self.config.name
+    }
+
+    pub fn config(&self) -> &SourceConfig {
+        &self.config
     }
 
     pub fn view(&self) -> SourceView {

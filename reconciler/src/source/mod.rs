@@ -11,6 +11,7 @@ mod handle;
 mod judge;
 mod mirror;
 mod packs;
+mod secret;
 mod signers;
 
 use std::sync::Arc;
@@ -32,6 +33,7 @@ pub use approval::{Approval, ApprovalError};
 pub use config::SourceConfig;
 pub use deletions::{DeletionShare, InvalidShare};
 pub use handle::{Gone, Request, SourceHandle};
+pub use secret::{InvalidReference, Secret, SecretError, SecretReference};
 
 /// Looks that hooks ask for begin no closer together than this, so a storm of pushes is no storm of fetches.
 const HOOKED_APART: Duration = Duration::from_secs(2);
@@ -82,7 +84,7 @@ impl Source {
         });
         let (sender, requests) = mpsc::channel(16);
         let hooked = Arc::new(Notify::new());
-        let handle = SourceHandle::new(&config.name, sender, Arc::clone(&hooked), views);
+        let handle = SourceHandle::new(config.clone(), sender, Arc::clone(&hooked), views);
         let source =
             Source { config, store, catalog, view, requests, hooked, accepted, held_back, judged_by: None };
         Ok((source, handle))

@@ -1,4 +1,5 @@
 mod approvals;
+mod hooks;
 mod signatures;
 
 use std::path::Path;
@@ -36,6 +37,7 @@ impl Bench {
             mirror: dir.path().join("mirror"),
             poll: Duration::from_secs(3600),
             allowed_signers: None,
+            webhook_secret: None,
             deletion_share: DeletionShare::DEFAULT,
         };
         set(&mut config);

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use denv_schema::api::SourceView;
+use denv_schema::api::{List, SourceView};
 
 /// What is waited for, so that a hang is a failure.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Reconciler {
     child: Child,
@@ -59,6 +59,18 @@ impl Reconciler {
     pub(crate) async fn look(&self) -> SourceView {
         let request = self.http.post(self.url("/v1/sources/main/refresh")).bearer_auth(self.token());
         request.timeout(PATIENCE).send().await.unwrap().error_for_status().unwrap().json().await.unwrap()
+    }
+
+    /// How the source stands, without a look.
+    pub(crate) async fn source(&self) -> SourceView {
+        let request = self.http.get(self.url("/v1/sources")).bearer_auth(self.token());
+        let list: List<SourceView> = request.send().await.unwrap().json().await.unwrap();
+        list.items.into_iter().next().unwrap()
+    }
+
+    /// A request without a token.
+    pub(crate) fn post(&self, path: &str) -> reqwest::RequestBuilder {
+        self.http.post(self.url(path)).timeout(PATIENCE)
     }
 
     /// The commit in force after a look, which found no problem.

@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::apply::{Apply, Delete};
 use crate::client::Connection;
 use crate::completion::Completion;
 use crate::describe::Describe;
@@ -12,6 +13,7 @@ use crate::get::Get;
 use crate::host::Host;
 use crate::key::Key;
 use crate::plan::PlanVerb;
+use crate::promote::Promote;
 use crate::rollout::Rollout;
 use crate::schema::Schema;
 use crate::snapshot::SnapshotVerb;
@@ -35,6 +37,9 @@ pub(crate) enum Verb {
     Validate(Validate),
     Diff(DiffVerb),
     Plan(PlanVerb),
+    Apply(Apply),
+    Delete(Delete),
+    Promote(Promote),
     Snapshot(SnapshotVerb),
     Get(Get),
     Describe(Describe),

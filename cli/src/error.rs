@@ -3,10 +3,10 @@
 use std::io;
 
 use crate::client::{ClientError, ConnectionError};
+use crate::inputs::InputError;
 use crate::key::KeyError;
 use crate::origin::OriginError;
 use crate::output::Exit;
-use crate::validate::ValidateError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -15,13 +15,16 @@ pub(crate) enum Error {
     #[error(transparent)]
     Connection(#[from] ConnectionError),
     #[error(transparent)]
-    Validate(#[from] ValidateError),
+    Input(#[from] InputError),
     #[error(transparent)]
     Origin(#[from] OriginError),
     #[error(transparent)]
     Key(#[from] KeyError),
     #[error("there is no {kind} `{name}`")]
     NotFound { kind: String, name: String, hint: Option<String> },
+    /// It is not done, and here is why.
+    #[error("{message}")]
+    Refused { message: String, hint: Option<String> },
     #[error("{message}")]
     Usage { message: String, hint: Option<String> },
     #[error("cannot write the output")]
@@ -32,9 +35,11 @@ impl Error {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Error::Client(error) => error.hint(),
-            Error::NotFound { hint, .. } | Error::Usage { hint, .. } => hint.clone(),
+            Error::NotFound { hint, .. } | Error::Usage { hint, .. } | Error::Refused { hint, .. } => {
+                hint.clone()
+            }
             Error::Key(error) => error.hint(),
-            Error::Validate(error) => error.hint(),
+            Error::Input(error) => error.hint(),
             Error::Origin(error) => error.hint(),
             Error::Connection(_) | Error::Output(_) => None,
         }
@@ -42,7 +47,7 @@ impl Error {
 
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Error::NotFound { .. } => Exit::No,
+            Error::NotFound { .. } | Error::Refused { .. } => Exit::No,
             Error::Client(error) if error.is_refusal() => Exit::No,
             _ => Exit::Trouble,
         }

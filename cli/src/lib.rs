@@ -3,13 +3,14 @@
 //! | floor | modules |
 //! | --- | --- |
 //! | top | `arguments`, `error` |
-//! | | one file a verb: `validate`, `diff`, `plan`, `snapshot`, `get`, `describe`, `rollout`, `host`, `gateway`, `source`, `key`, `usage`, `events`, `schema`, `completion`, `version` |
-//! | | `client`: the control plane's HTTP API; `origin`: where a configuration comes from; `comparison`: how differences look; `resource`, `views`, `manifests`: how lists and their rows look |
+//! | | one file a verb: `validate`, `diff`, `plan`, `apply` (with delete), `promote`, `snapshot`, `get`, `describe`, `rollout`, `host`, `gateway`, `source`, `key`, `usage`, `events`, `schema`, `completion`, `version` |
+//! | | `client`: the control plane's HTTP API; `inputs`, `origin`: where manifests come from; `comparison`: how differences look; `resource`, `views`, `manifests`: how lists and their rows look |
 //! | bottom | `output`, `table`, `text`, `time`, `excerpt` |
 //!
 //! It refuses to know how anything is decided: what a manifest means is `denv-schema`'s, what happens next the
 //! control plane's. It never speaks to a host, a gateway or a store.
 
+mod apply;
 mod arguments;
 mod client;
 mod comparison;
@@ -22,11 +23,13 @@ mod excerpt;
 mod gateway;
 mod get;
 mod host;
+mod inputs;
 mod key;
 mod manifests;
 mod origin;
 mod output;
 mod plan;
+mod promote;
 mod resource;
 mod rollout;
 mod schema;
@@ -67,6 +70,9 @@ async fn dispatch(arguments: Arguments, output: &mut Output) -> Result<Exit, Err
         Verb::Validate(validate) => validate::run(&validate, output),
         Verb::Diff(diff) => diff::run(&diff, &connection, output).await,
         Verb::Plan(plan) => plan::run(&plan, &connection, output).await,
+        Verb::Apply(arguments) => apply::apply(&arguments, &connection, output).await,
+        Verb::Delete(arguments) => apply::delete(&arguments, &connection, output).await,
+        Verb::Promote(promote) => promote::run(&promote, &connection, output).await,
         Verb::Snapshot(snapshot) => snapshot::run(&snapshot, &connect(output)?, output).await,
         Verb::Get(get) => get::run(&get, &connect(output)?, output).await,
         Verb::Describe(describe) => describe::run(&describe, &connect(output)?, output).await,

@@ -1,17 +1,17 @@
 //! `denv validate`: what the control plane would say of these manifests, without asking it.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use denv_schema::manifest::Kind;
-use denv_schema::tree::{self, Files, ReadError};
+use denv_schema::tree::Files;
 use denv_schema::{Catalog, Diagnostics};
 use owo_colors::OwoColorize as _;
 
 use crate::error::Error;
 use crate::excerpt;
+use crate::inputs::{self, Inputs};
 use crate::output::{Exit, Output};
 use crate::text::counted;
 
@@ -19,13 +19,12 @@ use crate::text::counted;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Validate {
-    /// Folders, files, or - for standard input; together they are one configuration
+    /// Folders with all below them, files, or - for standard input; together they are one configuration
     #[arg(value_name = "DIR|FILE|-", required_unless_present = "files")]
     paths: Vec<PathBuf>,
 
-    /// The same
-    #[arg(short = 'f', long = "file", value_name = "DIR|FILE|-")]
-    files: Vec<PathBuf>,
+    #[command(flatten)]
+    inputs: Inputs,
 
     /// The form of the findings
     #[arg(short, long, value_enum, default_value_t = Form::Text)]
@@ -45,38 +44,23 @@ Examples:
   A whole configuration:
     denv validate manifests/
   What a script made:
-    ./render.sh | denv validate -
+    kubectl kustomize overlays/prod | denv validate -f -
   In CI, for tools:
     denv validate manifests/ -o json
 
 Exit status: 0 valid, 1 faults were found, 2 the manifests can't be read.";
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ValidateError {
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    #[error("cannot read standard input")]
-    Stdin(#[source] io::Error),
-    #[error("there are no manifests in {0}")]
-    Nothing(String),
-}
-
-impl ValidateError {
-    pub(crate) fn hint(&self) -> Option<String> {
-        let hint = "manifests are .yaml and .yml files; hidden files and folders are left out";
-        matches!(self, ValidateError::Nothing(_)).then(|| hint.to_owned())
-    }
-}
-
 pub(crate) fn run(arguments: &Validate, output: &mut Output) -> Result<Exit, Error> {
     let mut files = Files::new();
-    let paths: Vec<&Path> = arguments.paths.iter().chain(&arguments.files).map(PathBuf::as_path).collect();
-    for path in &paths {
-        files.extend(read(path)?);
+    for path in &arguments.paths {
+        files.extend(inputs::read(path, true)?);
+    }
+    for path in arguments.inputs.paths() {
+        files.extend(arguments.inputs.read_one(path)?);
     }
     let nothing = || {
-        let paths = paths.iter().map(|path| format!("`{}`", path.display())).collect::<Vec<_>>();
-        ValidateError::Nothing(paths.join(", "))
+        let paths = arguments.paths.iter().map(PathBuf::as_path).chain(arguments.inputs.paths());
+        inputs::nothing(paths)
     };
     if files.is_empty() {
         return Err(nothing().into());
@@ -98,21 +82,6 @@ pub(crate) fn run(arguments: &Validate, output: &mut Output) -> Result<Exit, Err
             Ok(Exit::No)
         }
     }
-}
-
-/// The manifests at a path, by the path a person would type from here.
-fn read(path: &Path) -> Result<Files, ValidateError> {
-    if path == Path::new("-") {
-        let mut bytes = Vec::new();
-        io::stdin().read_to_end(&mut bytes).map_err(ValidateError::Stdin)?;
-        return Ok(Files::from([("stdin".to_owned(), bytes)]));
-    }
-    let files = tree::read(path)?;
-    let place = |name: &str| {
-        let whole = if path.is_dir() { path.join(name) } else { path.to_owned() };
-        whole.strip_prefix(".").unwrap_or(&whole).to_string_lossy().into_owned()
-    };
-    Ok(files.into_iter().map(|(name, bytes)| (place(&name), bytes)).collect())
 }
 
 /// `12 manifests (2 hosts, 1 stage, …)`, where there are any.

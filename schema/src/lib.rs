@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod catalog;
+pub mod change;
 pub mod diagnostic;
 pub mod diff;
 mod digest;

@@ -2,6 +2,7 @@
 
 use denv_schema::StageId;
 use denv_schema::api::{ApprovalRequest, RolloutAction, RolloutRequest, TokenRequest};
+use denv_schema::change::ChangeRequest;
 use denv_schema::manifest::Kind;
 use jiff::Timestamp;
 
@@ -24,6 +25,11 @@ impl Client {
     /// After the source has looked at its remote again.
     pub(crate) async fn refresh(&self, source: &str) -> Result<Answer, ClientError> {
         self.post(&["sources", source, "refresh"], &serde_json::json!({})).await
+    }
+
+    /// Has manifests changed in the source's repository.
+    pub(crate) async fn change(&self, source: &str, change: &ChangeRequest) -> Result<Answer, ClientError> {
+        self.post(&["sources", source, "changes"], change).await
     }
 
     /// Everything the control plane plans by.

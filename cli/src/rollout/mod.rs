@@ -3,6 +3,8 @@
 mod status;
 mod verdict;
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 use denv_schema::StageId;
 use denv_schema::api::{RolloutAction, StageView};
@@ -80,4 +82,14 @@ fn done(stage: &StageView, action: RolloutAction) -> String {
         RolloutAction::Abort => format!("{id} goes back to {good}"),
         RolloutAction::Retry => format!("{id} tries {} again", stage.desired),
     }
+}
+
+/// Follows the change of a stage to its end, and says it.
+pub(crate) async fn follow(
+    stage: &StageId,
+    timeout: Duration,
+    client: &Client,
+    output: &mut Output,
+) -> Result<Exit, Error> {
+    status::run(&status::Status::watched(stage.clone(), timeout), client, output).await
 }

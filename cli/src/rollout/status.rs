@@ -54,6 +54,14 @@ Exit status:
   1  it was rolled back, or is held
   3  it was not over within --timeout";
 
+impl Status {
+    /// As `--watch` does.
+    pub(super) fn watched(stage: StageId, timeout: Duration) -> Self {
+        let timeout = Period::from_millis(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+        Status { stage, watch: true, timeout, release: None, output: Format::Text }
+    }
+}
+
 /// Between looks at the stage while no event comes.
 const LOOK: Duration = Duration::from_secs(2);
 /// After this long without a word, what the stage waits on is said.

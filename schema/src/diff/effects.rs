@@ -82,6 +82,19 @@ pub enum Effect {
 }
 
 impl Effect {
+    /// The stage whose deployment or units it is about, where it is about one.
+    pub fn stage(&self) -> Option<&StageId> {
+        match self {
+            Effect::RemoveStage { stage, .. }
+            | Effect::RestartUnits { stage, .. }
+            | Effect::MoveUnits { stage, .. }
+            | Effect::StopUnits { stage, .. }
+            | Effect::StartUnits { stage, .. }
+            | Effect::RenameRelease { stage, .. } => Some(stage),
+            _ => None,
+        }
+    }
+
     /// Whether units start, stop or move because of it.
     pub fn moves_units(&self) -> bool {
         matches!(

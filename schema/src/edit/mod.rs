@@ -53,6 +53,15 @@ impl Edit {
     }
 }
 
+/// What manifests these are, if each is sound by itself.
+pub fn manifests(files: &Files) -> Result<Vec<ManifestKey>, Diagnostics> {
+    let reading = Reading::of(files);
+    match reading.faults() {
+        Some(found) => Err(found),
+        None => Ok(reading.entries().map(|entry| ManifestKey::of(&entry)).collect()),
+    }
+}
+
 /// Makes the manifests of `wanted` what the files say: those that are there are edited, the others get files of their own.
 pub fn apply(files: &Files, reading: &Reading, wanted: &Files) -> Result<Edit, EditError> {
     let wanted = Reading::of(wanted);

@@ -1,0 +1,86 @@
+//! Manifests that are named on the command line, as `kubectl` does: `-f` and `-R`.
+
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use denv_schema::tree::{self, Files, ReadError};
+
+#[derive(Debug, Args)]
+pub(crate) struct Inputs {
+    /// A folder, a file, or - for standard input; may be given several times
+    #[arg(short = 'f', long = "file", id = "files", value_name = "DIR|FILE|-")]
+    files: Vec<PathBuf>,
+
+    /// Also the folders below a folder given with -f
+    #[arg(short = 'R', long)]
+    recursive: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InputError {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error("cannot read standard input")]
+    Stdin(#[source] io::Error),
+    #[error("there are no manifests in {0}")]
+    Nothing(String),
+}
+
+impl InputError {
+    pub(crate) fn hint(&self) -> Option<String> {
+        let hint = "manifests are .yaml and .yml files; hidden files and folders are left out, and folders below one that \
+                    is given with -f, unless with -R";
+        matches!(self, InputError::Nothing(_)).then(|| hint.to_owned())
+    }
+}
+
+impl Inputs {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(PathBuf::as_path)
+    }
+
+    /// All of them; at least one.
+    pub(crate) fn read(&self) -> Result<Files, InputError> {
+        let mut files = Files::new();
+        for path in &self.files {
+            files.extend(read(path, self.recursive)?);
+        }
+        if files.is_empty() {
+            return Err(nothing(self.paths()));
+        }
+        Ok(files)
+    }
+
+    /// What one of them holds.
+    pub(crate) fn read_one(&self, path: &Path) -> Result<Files, InputError> {
+        read(path, self.recursive)
+    }
+}
+
+pub(crate) fn nothing<'a>(paths: impl Iterator<Item = &'a Path>) -> InputError {
+    let paths = paths.map(|path| format!("`{}`", path.display())).collect::<Vec<_>>();
+    InputError::Nothing(if paths.is_empty() { "what was given".to_owned() } else { paths.join(", ") })
+}
+
+/// The manifests at a path, by the path a person would type from here.
+pub(crate) fn read(path: &Path, recursive: bool) -> Result<Files, InputError> {
+    if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        io::stdin().read_to_end(&mut bytes).map_err(InputError::Stdin)?;
+        return Ok(Files::from([("stdin".to_owned(), bytes)]));
+    }
+    let mut files = tree::read(path)?;
+    if !recursive {
+        files.retain(|name, _| !name.contains('/'));
+    }
+    let place = |name: &str| {
+        let whole = if path.is_dir() { path.join(name) } else { path.to_owned() };
+        whole.strip_prefix(".").unwrap_or(&whole).to_string_lossy().into_owned()
+    };
+    Ok(files.into_iter().map(|(name, bytes)| (place(&name), bytes)).collect())
+}

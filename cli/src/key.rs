@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
-use denv_schema::manifest::{ApiVersion, KeySpec, Kind, Manifest, Metadata};
+use denv_schema::manifest::{ApiVersion, KeySpec, Kind, Limits, Manifest, Metadata};
 use denv_schema::{Digest, Name};
 use rand::TryRngCore as _;
 use rand::rngs::OsRng;
@@ -130,7 +130,12 @@ fn manifest(name: Name, customer: Name, key: &str) -> Manifest<KeySpec> {
         api_version: ApiVersion::V1,
         kind: Kind::Key,
         metadata: Metadata { name, labels: BTreeMap::new(), annotations: BTreeMap::new() },
-        spec: KeySpec { customer, hash: Digest::of_bytes(key.as_bytes()) },
+        spec: KeySpec {
+            customer,
+            hash: Digest::of_bytes(key.as_bytes()),
+            expires: None,
+            limits: Limits::default(),
+        },
     }
 }
 

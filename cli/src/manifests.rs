@@ -32,6 +32,11 @@ fn columns(kind: Kind) -> &'static [(&'static str, Show)] {
             ("HOSTS", |spec| format!("{}-{}", text(&spec["hosts"]["min"]), text(&spec["hosts"]["max"]))),
         ],
         Kind::Host => &[("FLEET", |spec| text(&spec["fleet"]))],
+        Kind::WeightCache => &[
+            ("REGION", |spec| text(&spec["region"])),
+            ("URL", |spec| text(&spec["url"])),
+            ("SIZE", |spec| text(&spec["size"])),
+        ],
         Kind::Engine => &[("KIND", |spec| text(&spec["kind"])), ("VERSION", |spec| text(&spec["version"]))],
         Kind::Recipe => &[
             ("MODEL", |spec| text(&spec["model"])),
@@ -50,6 +55,27 @@ fn columns(kind: Kind) -> &'static [(&'static str, Show)] {
             ("RELEASE", |spec| text(&spec["release"])),
             ("FLEETS", |spec| list(&spec["fleets"], |fleet| text(&fleet["name"]))),
         ],
+        Kind::ParitySuite => &[
+            ("REFERENCE", |spec| text(&spec["reference"]["kind"])),
+            ("CASES", |spec| spec["cases"].as_array().map_or(0, Vec::len).to_string()),
+        ],
+        Kind::Alarm => &[
+            ("METRIC", |spec| text(&spec["metric"])),
+            ("FIRES", |spec| {
+                let bounds = [
+                    ("above", "above"),
+                    ("below", "below"),
+                    ("risesBy", "risen by"),
+                    ("fallsBy", "fallen by"),
+                ];
+                let bound = bounds.iter().find(|(field, _)| !spec[*field].is_null());
+                bound.map_or_else(
+                    || "-".to_owned(),
+                    |(field, words)| format!("{words} {}", text(&spec[*field])),
+                )
+            }),
+            ("WINDOW", |spec| text(&spec["window"])),
+        ],
         Kind::Endpoint => &[("MODELS", |spec| {
             list(&spec["models"], |model| format!("{} on {}", text(&model["name"]), text(&model["stage"])))
         })],
@@ -64,6 +90,21 @@ fn columns(kind: Kind) -> &'static [(&'static str, Show)] {
             ("CUSTOMER", |spec| text(&spec["customer"])),
             ("HASH", |spec| text(&spec["hash"]).chars().take("sha256:".len() + 12).collect()),
         ],
+        Kind::PriceList => &[
+            ("CURRENCY", |spec| text(&spec["currency"])),
+            ("MODELS", |spec| list(&spec["models"], |model| text(&model["model"]))),
+        ],
+        Kind::Access => &[
+            ("EMAIL", |spec| text(&spec["email"])),
+            ("GRANTS", |spec| {
+                let grant =
+                    |grant: &Value| format!("{} of {}", text(&grant["role"]), list(&grant["stages"], text));
+                list(&spec["grants"], grant)
+            }),
+        ],
+        Kind::Webhook => {
+            &[("URL", |spec| text(&spec["url"])), ("EVENTS", |spec| list(&spec["events"], text))]
+        }
     }
 }
 

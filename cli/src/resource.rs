@@ -27,18 +27,25 @@ const WORDS: &[(Resource, &[&str])] = &[
     (Resource::Events, &["events", "event"]),
     (Resource::Manifests(Kind::Provider), &["providers", "provider"]),
     (Resource::Manifests(Kind::Fleet), &["fleets", "fleet"]),
+    (Resource::Manifests(Kind::WeightCache), &["weightcaches", "weightcache"]),
     (Resource::Manifests(Kind::Engine), &["engines", "engine"]),
     (Resource::Manifests(Kind::Recipe), &["recipes", "recipe"]),
     (Resource::Manifests(Kind::Release), &["releases", "release"]),
     (Resource::Manifests(Kind::Environment), &["environments", "environment", "env"]),
+    (Resource::Manifests(Kind::ParitySuite), &["paritysuites", "paritysuite"]),
+    (Resource::Manifests(Kind::Alarm), &["alarms", "alarm"]),
     (Resource::Manifests(Kind::Endpoint), &["endpoints", "endpoint"]),
     (Resource::Manifests(Kind::Customer), &["customers", "customer"]),
     (Resource::Manifests(Kind::Key), &["keys", "key"]),
+    (Resource::Manifests(Kind::PriceList), &["pricelists", "pricelist"]),
+    (Resource::Manifests(Kind::Access), &["accesses", "access"]),
+    (Resource::Manifests(Kind::Webhook), &["webhooks", "webhook"]),
 ];
 
 /// All that `get` knows, for its help.
 pub(crate) const KINDS: &str = "sources, stages, deployments, units, hosts, gateways, events; manifests: providers, \
-                                fleets, engines, recipes, releases, environments, endpoints, customers, keys";
+                                fleets, weightcaches, engines, recipes, releases, environments, paritysuites, alarms, \
+                                endpoints, customers, keys, pricelists, accesses, webhooks";
 
 impl Resource {
     /// In any case, singular or plural.
@@ -84,10 +91,7 @@ impl Resource {
 
 /// A kind of manifest: all of them, in any case, singular or plural.
 pub(crate) fn manifest_kind(word: &str) -> Result<Kind, String> {
-    let lower = word.to_lowercase();
-    let singular = lower.strip_suffix('s').unwrap_or(&lower);
-    let found = Kind::ALL.iter().copied().find(|kind| kind.as_str().to_lowercase() == singular);
-    found.ok_or_else(|| {
+    Kind::of_word(word).ok_or_else(|| {
         let kinds = Kind::ALL.iter().map(|kind| kind.as_str());
         unknown(word, kinds.clone(), &kinds.collect::<Vec<_>>().join(", "))
     })
@@ -122,7 +126,8 @@ mod tests {
     fn every_kind_has_words_and_names() {
         for (resource, words) in WORDS {
             assert_eq!(resource.plural(), words[0]);
-            assert_eq!(format!("{}s", resource.singular()), words[0]);
+            let ending = if resource.singular().ends_with('s') { "es" } else { "s" };
+            assert_eq!(format!("{}{ending}", resource.singular()), words[0]);
             assert!(KINDS.contains(words[0]));
         }
         let deployment = json!({"stage": "chat/prod", "number": 3});

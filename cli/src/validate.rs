@@ -90,14 +90,20 @@ fn summary(catalog: &Catalog) -> Option<String> {
         Kind::Provider => catalog.providers.len(),
         Kind::Fleet => catalog.fleets.len(),
         Kind::Host => catalog.hosts.len(),
+        Kind::WeightCache => catalog.weight_caches.len(),
         Kind::Engine => catalog.engines.len(),
         Kind::Recipe => catalog.recipes.len(),
         Kind::Release => catalog.releases.len(),
         Kind::Environment => catalog.environments.len(),
         Kind::Stage => catalog.stages.len(),
+        Kind::ParitySuite => catalog.parity_suites.len(),
+        Kind::Alarm => catalog.alarms.len(),
         Kind::Endpoint => catalog.endpoints.len(),
         Kind::Customer => catalog.customers.len(),
         Kind::Key => catalog.keys.len(),
+        Kind::PriceList => catalog.price_lists.len(),
+        Kind::Access => catalog.access.len(),
+        Kind::Webhook => catalog.webhooks.len(),
     };
     let counts: Vec<(&Kind, usize)> =
         Kind::ALL.iter().map(|kind| (kind, count(kind))).filter(|(_, count)| *count > 0).collect();

@@ -15,6 +15,7 @@ pub mod launch;
 pub mod manifest;
 mod name;
 pub mod quantity;
+pub mod secret;
 pub mod tree;
 pub mod wire;
 mod yaml;

@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 
 use denv_schema::diagnostic::Code;
 use denv_schema::manifest::Kind;
-use denv_schema::quantity::Amount;
+use denv_schema::manifest::{StagePattern, TimeOfDay};
+use denv_schema::quantity::{Amount, ByteSize, Money, Share};
 use denv_schema::tree::Files;
 use denv_schema::{Catalog, Digest, Name, StageId};
 use schemars::{JsonSchema, schema_for};
@@ -145,7 +146,16 @@ fn type_of(schema: &Value) -> String {
         _ if has_pattern_of::<StageId>(schema) => "`environment/stage`",
         _ if has_pattern_of::<Digest>(schema) => "digest",
         _ if has_pattern_of::<Amount>(schema) => "amount",
+        _ if has_pattern_of::<ByteSize>(schema) => "size",
+        _ if has_pattern_of::<Money>(schema) => "money",
+        _ if has_pattern_of::<Share>(schema) => "share",
+        _ if has_pattern_of::<TimeOfDay>(schema) => "time of day",
+        _ if has_pattern_of::<StagePattern>(schema) => "stages",
         _ if schema["format"] == "period" => "period",
+        _ if schema["format"] == "threshold" => "period, share or number",
+        _ if schema["format"] == "date-time" => "time",
+        _ if schema["format"] == "secret-reference" => "secret reference",
+        _ if schema["x-kubernetes-preserve-unknown-fields"] == true => "free form",
         _ if is("array") => return format!("list of {}", plural(&type_of(&schema["items"]))),
         _ if schema["additionalProperties"].is_object() => "mapping of text",
         _ if is("object") => "fields",
@@ -158,7 +168,7 @@ fn type_of(schema: &Value) -> String {
 
 fn plural(name: &str) -> String {
     match name {
-        "name" | "amount" | "digest" | "period" | "number" => format!("{name}s"),
+        "name" | "amount" | "digest" | "period" | "number" | "size" | "time" | "share" => format!("{name}s"),
         "fields" => "mappings".to_owned(),
         other => other.to_owned(),
     }

@@ -77,8 +77,7 @@ impl Client {
     }
 
     pub(crate) async fn manifests(&self, kind: Kind) -> Result<Answer, ClientError> {
-        let plural = format!("{}s", kind.as_str().to_lowercase());
-        self.get(&["manifests", &plural], &[]).await
+        self.get(&["manifests", &kind.plural()], &[]).await
     }
 
     pub(crate) async fn events(&self, query: &EventsQuery) -> Result<Answer, ClientError> {

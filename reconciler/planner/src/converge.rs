@@ -3,26 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use denv_schema::launch::LaunchTemplate;
 use denv_schema::manifest::{StageSpec, Strategy};
 use denv_schema::{Digest, MemberId, Name, StageId, UnitId};
 
 use crate::batches::batch;
 use crate::loss;
 use crate::pass::{Pass, Unit};
-use crate::placement::place;
+use crate::placement::{Release, place};
 use crate::plan::{Step, Subject, WaitingOn};
 use crate::records::{StageRecord, UnitPhase, UnitRecord};
 use crate::status::{Service, UnitStatus};
 use crate::world::signed;
-
-/// A release, and what it means.
-#[derive(Clone, Copy)]
-pub(crate) struct Release<'a> {
-    pub name: &'a Name,
-    pub template: &'a LaunchTemplate,
-    pub digest: Digest,
-}
 
 /// What a stage is to come to.
 pub(crate) struct Goal<'a> {
@@ -213,7 +204,7 @@ fn start(
     let (mine, others) = (count(&sorted.mine), count(&sorted.others));
     let lacking = turn.target.saturating_sub(mine);
     let lacking = match turn.spec.rollout.strategy {
-        Strategy::Surge => lacking,
+        Strategy::Surge | Strategy::Auto => lacking,
         // In place of what has left, and no more.
         Strategy::Replace => lacking.min(turn.want.saturating_sub(mine + others)),
     };
@@ -226,7 +217,7 @@ fn start(
         return true;
     }
     for _ in 0..lacking {
-        match place(pass.usage(), turn.stage, turn.fleet, release.digest, &release.template.needs) {
+        match place(pass.usage(), turn.stage, turn.fleet, &release) {
             Ok(placement) => {
                 let unit = UnitId::new(turn.stage, pass.next_unit(turn.stage));
                 let spec = release.template.at(&placement.gpus);
@@ -276,17 +267,19 @@ fn drain_others(
         }
         // What remains, with what is ready of the new, must still be all that the fleet should have.
         let replaced = left - 1 + ready_mine >= turn.want;
+        // Where nothing can come first, something may go first.
+        let replaces = match turn.spec.rollout.strategy {
+            Strategy::Surge => false,
+            Strategy::Replace => true,
+            Strategy::Auto => !room,
+        };
         let may_go = if matches!(unit.status, UnitStatus::Silent { .. }) {
             pass.brake.is_none() && replaced
         } else if unit.service != Service::Nobody {
-            replaced || turn.spec.rollout.strategy == Strategy::Replace
+            replaced || replaces
         } else {
             // It serves nobody. One that never did may always go; one that did goes where its place is needed.
-            replaced
-                || turn.back
-                || unit.record.phase == UnitPhase::Starting
-                || turn.spec.rollout.strategy == Strategy::Replace
-                || !room
+            replaced || turn.back || unit.record.phase == UnitPhase::Starting || replaces || !room
         };
         if !may_go || !budget.take(unit) {
             continue;

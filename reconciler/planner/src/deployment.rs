@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use denv_schema::manifest::{OnAlarm, Rollout, StageSpec, Strategy};
+use denv_schema::manifest::{OnAlarm, Rollout, StageFleet, StageSpec, Strategy, UnitRange};
 use denv_schema::{Digest, Name, StageId};
 
-use crate::converge::{Goal, Progress, Release, converge, count};
+use crate::converge::{Goal, Progress, converge, count};
 use crate::pass::{Pass, Unit};
-use crate::placement::place;
+use crate::placement::{Release, place};
 use crate::plan::{Plan, Step, Subject, WaitingOn};
 use crate::records::{Deployment, Good, Hold, Phase, StageRecord};
 use crate::status::{Service, UnitStatus, service, status};
@@ -38,7 +38,14 @@ pub fn plan(world: &World<'_>) -> Plan {
 
 /// What a hold and a retry are judged by: the release, what it means, and where it runs.
 fn inputs(spec: &StageSpec, template: Digest) -> Digest {
-    Digest::of(&(&spec.release, template, &spec.fleets))
+    // What only routes, or bounds what denv chooses later, starts no deployment.
+    let plain = |fleet: &StageFleet| StageFleet {
+        name: fleet.name.clone(),
+        units: UnitRange { min: fleet.units.min, max: None },
+        priority: 0,
+        weight: None,
+    };
+    Digest::of(&(&spec.release, template, spec.fleets.iter().map(plain).collect::<Vec<_>>()))
 }
 
 fn plan_stage(pass: &mut Pass<'_>, id: &StageId, spec: &StageSpec, units: &[Unit<'_>]) {
@@ -208,7 +215,7 @@ impl Stage<'_> {
     }
 
     fn room(&self, pass: &mut Pass<'_>) -> Result<(), WaitingOn> {
-        let needs = &self.release.template.needs;
+        let total = self.fleets().values().sum();
         for fleet in &self.spec.fleets {
             let here = || self.units.iter().filter(|unit| unit.record.fleet == fleet.name);
             let mine = count(here().filter(|unit| unit.record.template == self.release.digest));
@@ -221,12 +228,17 @@ impl Stage<'_> {
                 .filter(|unit| unit.record.template != self.release.digest)
                 .for_each(|unit| usage.give_back(unit.record));
             for _ in mine..fleet.units.min {
-                let placement = place(&usage, self.id, &fleet.name, self.release.digest, needs)?;
+                let placement = place(&usage, self.id, &fleet.name, &self.release)?;
                 usage.reserve(self.id, self.release.digest, &placement);
             }
             // On the way: a surge needs room for one more beside what runs.
-            if self.spec.rollout.strategy == Strategy::Surge {
-                place(pass.usage(), self.id, &fleet.name, self.release.digest, needs)?;
+            let surges = match self.spec.rollout.strategy {
+                Strategy::Surge => true,
+                Strategy::Auto => self.spec.rollout.max_unavailable.of_rounded_down(total) == 0,
+                Strategy::Replace => false,
+            };
+            if surges {
+                place(pass.usage(), self.id, &fleet.name, &self.release)?;
             }
         }
         Ok(())

@@ -226,6 +226,12 @@ pub enum WaitingOn {
         left_out: Vec<String>,
         remedy: String,
     },
+    /// denv can't start what the release asks for, there.
+    Unsupported {
+        release: Name,
+        fleet: Name,
+        what: String,
+    },
     /// So many hosts are silent that denv suspects itself.
     SilentHosts {
         silent: u32,
@@ -298,6 +304,7 @@ impl WaitingOn {
             | WaitingOn::Bake { until }
             | WaitingOn::Repair { until, .. } => Some(*until),
             WaitingOn::Room { .. }
+            | WaitingOn::Unsupported { .. }
             | WaitingOn::SilentHosts { .. }
             | WaitingOn::Stop { .. }
             | WaitingOn::Units { .. }
@@ -323,6 +330,9 @@ impl fmt::Display for WaitingOn {
                     write!(f, " ({})", left_out.join(", "))?;
                 }
                 write!(f, "; {remedy}")
+            }
+            WaitingOn::Unsupported { release, fleet, what } => {
+                write!(f, "release `{release}` can't run on fleet `{fleet}`: {what}")
             }
             WaitingOn::SilentHosts { silent, known } => write!(
                 f,

@@ -158,17 +158,9 @@ pub(super) async fn manifests(
     Extracted(api): Shared,
     Path(kind): Path<String>,
 ) -> Answer<List<ManifestView>> {
-    let wanted = kind.to_lowercase();
-    let plural = |kind: &Kind| match kind.as_str() {
-        "Recipe" => "recipes".to_owned(),
-        other => format!("{}s", other.to_lowercase()),
-    };
-    let found = Kind::ALL
-        .iter()
-        .copied()
-        .find(|kind| plural(kind) == wanted || kind.as_str().to_lowercase() == wanted);
+    let found = Kind::of_word(&kind);
     let Some(kind) = found else {
-        let known = Kind::ALL.iter().map(plural).collect::<Vec<_>>().join(", ");
+        let known = Kind::ALL.iter().map(|kind| kind.plural()).collect::<Vec<_>>().join(", ");
         return Err(
             ApiError::not_found(format!("there is no kind `{kind}`")).hint(format!("there are {known}"))
         );

@@ -107,7 +107,13 @@ mod tests {
     use super::*;
 
     fn hosts(from: usize, to: usize) -> Catalog {
-        let spec = HostSpec { fleet: "racks".parse().unwrap(), cpu_slots: None, cordoned: false };
+        let spec = HostSpec {
+            fleet: "racks".parse().unwrap(),
+            domain: None,
+            failure_domain: None,
+            cpu_slots: None,
+            cordoned: false,
+        };
         let name = |number: usize| format!("gpu-{number}").parse::<Name>().unwrap();
         Catalog {
             hosts: (from..to).map(|number| (name(number), spec.clone())).collect(),

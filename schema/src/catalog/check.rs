@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry as Slot;
 use super::faulty::Faulty;
 use super::{Catalog, Entry, report};
 use crate::diagnostic::{Code, Diagnostics, nearest};
-use crate::manifest::{AnyManifest, Kind, Manifest, StageSpec};
+use crate::manifest::{AnyManifest, Kind, Manifest, StagePattern, StageSpec};
 use crate::{Digest, Name, StageId};
 
 /// Puts every manifest under its name; a name that is taken is reported with the place that took it.
@@ -38,14 +38,20 @@ pub(super) fn index(entries: &[Entry<'_>], found: &mut Diagnostics) -> Catalog {
             AnyManifest::Provider(m) => drop(catalog.providers.insert(name, m.spec.clone())),
             AnyManifest::Fleet(m) => drop(catalog.fleets.insert(name, m.spec.clone())),
             AnyManifest::Host(m) => drop(catalog.hosts.insert(name, m.spec.clone())),
+            AnyManifest::WeightCache(m) => drop(catalog.weight_caches.insert(name, m.spec.clone())),
             AnyManifest::Engine(m) => drop(catalog.engines.insert(name, m.spec.clone())),
             AnyManifest::Recipe(m) => drop(catalog.recipes.insert(name, m.spec.clone())),
             AnyManifest::Release(m) => drop(catalog.releases.insert(name, m.spec.clone())),
             AnyManifest::Environment(m) => drop(catalog.environments.insert(name, m.spec.clone())),
             AnyManifest::Stage(m) => drop(catalog.stages.insert(stage_id(m), m.spec.clone())),
+            AnyManifest::ParitySuite(m) => drop(catalog.parity_suites.insert(name, m.spec.clone())),
+            AnyManifest::Alarm(m) => drop(catalog.alarms.insert(name, m.spec.clone())),
             AnyManifest::Endpoint(m) => drop(catalog.endpoints.insert(name, m.spec.clone())),
             AnyManifest::Customer(m) => drop(catalog.customers.insert(name, m.spec.clone())),
             AnyManifest::Key(m) => drop(catalog.keys.insert(name, m.spec.clone())),
+            AnyManifest::PriceList(m) => drop(catalog.price_lists.insert(name, m.spec.clone())),
+            AnyManifest::Access(m) => drop(catalog.access.insert(name, m.spec.clone())),
+            AnyManifest::Webhook(m) => drop(catalog.webhooks.insert(name, m.spec.clone())),
         }
     }
     catalog
@@ -68,9 +74,16 @@ pub(super) fn references(
     for entry in entries {
         let mut refer = Referrer { entry, faulty: &faulty, found };
         match entry.manifest {
-            AnyManifest::Provider(_) | AnyManifest::Engine(_) => {}
+            AnyManifest::Provider(_)
+            | AnyManifest::WeightCache(_)
+            | AnyManifest::Engine(_)
+            | AnyManifest::Alarm(_)
+            | AnyManifest::PriceList(_) => {}
             AnyManifest::Fleet(m) => {
-                refer.to("/spec/provider", Kind::Provider, &m.spec.provider, &catalog.providers)
+                refer.to("/spec/provider", Kind::Provider, &m.spec.provider, &catalog.providers);
+                if let Some(cache) = &m.spec.weight_cache {
+                    refer.to("/spec/weightCache", Kind::WeightCache, cache, &catalog.weight_caches);
+                }
             }
             AnyManifest::Host(m) => refer.to("/spec/fleet", Kind::Fleet, &m.spec.fleet, &catalog.fleets),
             AnyManifest::Recipe(m) => {
@@ -82,6 +95,7 @@ pub(super) fn references(
             }
             AnyManifest::Environment(m) => {
                 let environment = &m.metadata.name;
+                // A promotion's stages are among these, or it is a contradiction.
                 for (i, stage) in m.spec.stages.iter().enumerate() {
                     let id = StageId { environment: environment.clone(), stage: stage.clone() };
                     refer.to(&format!("/spec/stages/{i}"), Kind::Stage, &id, &catalog.stages);
@@ -93,6 +107,18 @@ pub(super) fn references(
                 for (i, fleet) in m.spec.fleets.iter().enumerate() {
                     refer.to(&format!("/spec/fleets/{i}/name"), Kind::Fleet, &fleet.name, &catalog.fleets);
                 }
+                if let Some(parity) = &m.spec.parity {
+                    refer.to("/spec/parity/suite", Kind::ParitySuite, &parity.suite, &catalog.parity_suites);
+                }
+                for (i, alarm) in m.spec.alarms.iter().enumerate() {
+                    refer.to(&format!("/spec/alarms/{i}"), Kind::Alarm, alarm, &catalog.alarms);
+                }
+            }
+            AnyManifest::ParitySuite(m) => {
+                let reference = m.spec.reference.as_ref();
+                if let Some(endpoint) = reference.and_then(|reference| reference.endpoint.as_ref()) {
+                    refer.to("/spec/reference/endpoint", Kind::Endpoint, endpoint, &catalog.endpoints);
+                }
             }
             AnyManifest::Endpoint(m) => {
                 for (i, model) in m.spec.models.iter().enumerate() {
@@ -103,7 +129,16 @@ pub(super) fn references(
                 for (i, endpoint) in m.spec.endpoints.iter().enumerate() {
                     refer.to(&format!("/spec/endpoints/{i}"), Kind::Endpoint, endpoint, &catalog.endpoints);
                 }
+                if let Some(list) = &m.spec.price_list {
+                    refer.to("/spec/priceList", Kind::PriceList, list, &catalog.price_lists);
+                }
             }
+            AnyManifest::Access(m) => {
+                for (i, grant) in m.spec.grants.iter().enumerate() {
+                    refer.stages(&format!("/spec/grants/{i}/stages"), &grant.stages, catalog);
+                }
+            }
+            AnyManifest::Webhook(m) => refer.stages("/spec/stages", &m.spec.stages, catalog),
             AnyManifest::Key(m) => {
                 refer.to("/spec/customer", Kind::Customer, &m.spec.customer, &catalog.customers)
             }
@@ -118,6 +153,19 @@ struct Referrer<'a> {
 }
 
 impl Referrer<'_> {
+    fn stages(&mut self, pointer: &str, patterns: &[StagePattern], catalog: &Catalog) {
+        for (i, pattern) in patterns.iter().enumerate() {
+            let pointer = format!("{pointer}/{i}");
+            match pattern {
+                StagePattern::All => {}
+                StagePattern::Environment(name) => {
+                    self.to(&pointer, Kind::Environment, name, &catalog.environments);
+                }
+                StagePattern::Stage(id) => self.to(&pointer, Kind::Stage, id, &catalog.stages),
+            }
+        }
+    }
+
     fn to<K: Ord + ToString, V>(&mut self, pointer: &str, kind: Kind, name: &K, known: &BTreeMap<K, V>) {
         if known.contains_key(name) {
             return;

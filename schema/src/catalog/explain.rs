@@ -3,6 +3,7 @@
 
 use std::sync::OnceLock;
 
+use jiff::Timestamp;
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{ValidationError, Validator};
 use serde_json::Value;
@@ -10,7 +11,8 @@ use serde_json::Value;
 use super::parse::Reporter;
 use crate::diagnostic::{Code, nearest};
 use crate::manifest::Kind;
-use crate::quantity::Period;
+use crate::quantity::{Period, Share, money};
+use crate::secret::{self, SecretReference};
 use crate::yaml::Source;
 
 /// Where a type's schema says what its values look like. A field's description takes the place of its type's, so
@@ -41,6 +43,9 @@ impl KindSchema {
         tighten(&mut schema);
         let validator = jsonschema::options()
             .with_format("period", |text: &str| text.parse::<Period>().is_ok())
+            .with_format("threshold", |text: &str| is_threshold(text))
+            .with_format("date-time", |text: &str| text.parse::<Timestamp>().is_ok())
+            .with_format(secret::FORMAT, |text: &str| text.parse::<SecretReference>().is_ok())
             .should_validate_formats(true)
             .should_ignore_unknown_formats(true)
             .build(&schema)
@@ -84,7 +89,7 @@ impl KindSchema {
             }
             // Said already.
             _ if matches!(pointer.as_str(), "/apiVersion" | "/kind") => return,
-            ValidationErrorKind::Type { kind } => wrong_type(&field, kind, error.instance()),
+            ValidationErrorKind::Type { kind } => wrong_type(&field, kind, error.instance(), rule),
             ValidationErrorKind::Enum { options } => {
                 let options: Vec<&str> =
                     options.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -96,10 +101,21 @@ impl KindSchema {
                 };
                 Fault { code: Code::BadValue, message, hint }
             }
+            // One that is no reference may be the secret itself.
+            kind if rule.and_then(|rule| rule.get("format")).and_then(Value::as_str)
+                == Some(secret::FORMAT) =>
+            {
+                let hint = Some("if a secret stood here, take it for leaked: replace it".to_owned());
+                Fault { code: Code::InlineSecret, message: bad_value(&field, kind, rule), hint }
+            }
             kind => Fault { code: Code::BadValue, message: bad_value(&field, kind, rule), hint: None },
         };
         reporter.at(source.value_place(&pointer), fault.code, fault.message, fault.hint);
     }
+}
+
+fn is_threshold(text: &str) -> bool {
+    text.parse::<Share>().is_ok() || text.parse::<Period>().is_ok()
 }
 
 /// The nearest field that there is, else all of them.
@@ -112,9 +128,13 @@ fn known_fields(name: &str, field: &str, rule: Option<&Value>) -> Option<String>
     })
 }
 
-fn wrong_type(field: &str, kind: &TypeKind, value: &Value) -> Fault {
+fn wrong_type(field: &str, kind: &TypeKind, value: &Value, rule: Option<&Value>) -> Fault {
+    let is_money = rule.is_some_and(|rule| rule["format"] == money::FORMAT);
     let expected = expected(kind);
     let hint = match value {
+        Value::Number(_) if is_money => {
+            Some("put it in quotes: without them, a fraction is rounded as it is read")
+        }
         Value::Number(_) | Value::Bool(_) if expected == "text" => Some("put it in quotes"),
         Value::String(text) if expected == "true or false" => {
             let word = text.to_lowercase();

@@ -13,8 +13,9 @@ use std::collections::BTreeMap;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::launch::LaunchTemplate;
 use crate::manifest::{
-    CustomerSpec, EndpointSpec, EngineSpec, EnvironmentSpec, FleetSpec, HostSpec, KeySpec, ProviderSpec,
-    RecipeSpec, ReleaseSpec, StageSpec,
+    AccessSpec, AlarmSpec, CustomerSpec, EndpointSpec, EngineSpec, EnvironmentSpec, FleetSpec, HostSpec,
+    KeySpec, ParitySuiteSpec, PriceListSpec, ProviderSpec, RecipeSpec, ReleaseSpec, StageSpec, WebhookSpec,
+    WeightCacheSpec,
 };
 use crate::tree::Files;
 use crate::wire::GatewayConfig;
@@ -29,14 +30,20 @@ pub struct Catalog {
     pub providers: BTreeMap<Name, ProviderSpec>,
     pub fleets: BTreeMap<Name, FleetSpec>,
     pub hosts: BTreeMap<Name, HostSpec>,
+    pub weight_caches: BTreeMap<Name, WeightCacheSpec>,
     pub engines: BTreeMap<Name, EngineSpec>,
     pub recipes: BTreeMap<Name, RecipeSpec>,
     pub releases: BTreeMap<Name, ReleaseSpec>,
     pub environments: BTreeMap<Name, EnvironmentSpec>,
     pub stages: BTreeMap<StageId, StageSpec>,
+    pub parity_suites: BTreeMap<Name, ParitySuiteSpec>,
+    pub alarms: BTreeMap<Name, AlarmSpec>,
     pub endpoints: BTreeMap<Name, EndpointSpec>,
     pub customers: BTreeMap<Name, CustomerSpec>,
     pub keys: BTreeMap<Name, KeySpec>,
+    pub price_lists: BTreeMap<Name, PriceListSpec>,
+    pub access: BTreeMap<Name, AccessSpec>,
+    pub webhooks: BTreeMap<Name, WebhookSpec>,
     /// What each release means on any host.
     pub rendered: BTreeMap<Name, Rendered>,
 }

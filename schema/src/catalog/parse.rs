@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::explain::KindSchema;
 use super::faulty::Identity;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, nearest};
-use crate::manifest::{API_VERSION, AnyManifest, Kind};
+use crate::manifest::{API_VERSION, AnyManifest, FREE_FORM, Kind};
 use crate::yaml::{self, Document, Place, Source};
 
 /// A manifest with where it stands.
@@ -77,7 +77,7 @@ fn typed(
         KindSchema::of(kind).check(&value, &source, reporter);
     }
     if reporter.found.len() == before
-        && let Some(pointer) = fraction(&value, String::new())
+        && let Some(pointer) = fraction(&value, String::new(), kind == Some(Kind::ParitySuite))
     {
         let message = "a whole number is written without a point".to_owned();
         reporter.at(source.value_place(&pointer), Code::BadValue, message, None);
@@ -101,16 +101,21 @@ fn typed(
     }
 }
 
-/// Where a number with a point stands. No field takes one, but JSON Schema takes `1.0` for whole.
-fn fraction(value: &Value, pointer: String) -> Option<String> {
+/// Where a number with a point stands. No field takes one, but JSON Schema takes `1.0` for whole. What is of a free form
+/// may hold one, in the kind that has such fields.
+fn fraction(value: &Value, pointer: String, free: bool) -> Option<String> {
     match value {
         Value::Number(number) => number.is_f64().then_some(pointer),
         Value::Array(items) => {
-            items.iter().enumerate().find_map(|(i, item)| fraction(item, format!("{pointer}/{i}")))
+            items.iter().enumerate().find_map(|(i, item)| fraction(item, format!("{pointer}/{i}"), free))
         }
-        Value::Object(fields) => fields.iter().find_map(|(name, field)| {
-            fraction(field, format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1")))
-        }),
+        Value::Object(fields) => fields
+            .iter()
+            .filter(|(name, _)| !free || !FREE_FORM.contains(&name.as_str()))
+            .find_map(|(name, field)| {
+                let name = name.replace('~', "~0").replace('/', "~1");
+                fraction(field, format!("{pointer}/{name}"), free)
+            }),
         Value::Null | Value::Bool(_) | Value::String(_) => None,
     }
 }

@@ -26,11 +26,17 @@ pub(super) fn secrets(entry: &Entry<'_>, found: &mut Diagnostics) {
         AnyManifest::Provider(_)
         | AnyManifest::Fleet(_)
         | AnyManifest::Host(_)
+        | AnyManifest::WeightCache(_)
         | AnyManifest::Environment(_)
         | AnyManifest::Stage(_)
+        | AnyManifest::ParitySuite(_)
+        | AnyManifest::Alarm(_)
         | AnyManifest::Endpoint(_)
         | AnyManifest::Customer(_)
-        | AnyManifest::Key(_) => {}
+        | AnyManifest::Key(_)
+        | AnyManifest::PriceList(_)
+        | AnyManifest::Access(_)
+        | AnyManifest::Webhook(_) => {}
     }
 }
 

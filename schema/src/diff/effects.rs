@@ -154,10 +154,14 @@ pub(super) fn effects(change: &ManifestChange, before: &Catalog, after: &Catalog
         Kind::Stage => of_stage(&change.name, before, after),
         Kind::Release | Kind::Recipe | Kind::Engine => of_software(before, after),
         Kind::Host => of_host(change, before, after),
-        Kind::Provider | Kind::Fleet => vec![Effect::Capacity { subject: subject() }],
-        Kind::Environment => vec![Effect::LaterChanges { subject: subject() }],
+        Kind::Provider | Kind::Fleet | Kind::WeightCache => vec![Effect::Capacity { subject: subject() }],
+        Kind::Environment | Kind::ParitySuite | Kind::Alarm => {
+            vec![Effect::LaterChanges { subject: subject() }]
+        }
         Kind::Endpoint => vec![Effect::ReRoute { subject: subject() }],
         Kind::Customer | Kind::Key => vec![Effect::Admission { subject: subject() }],
+        Kind::PriceList => vec![Effect::RePrice { subject: subject() }],
+        Kind::Access | Kind::Webhook => vec![Effect::Operations { subject: subject() }],
     };
     // Labels and annotations are people's own.
     let only_words = change.change == Change::Changed
@@ -204,10 +208,17 @@ fn of_changed_stage(
         let rename = || Effect::RenameRelease { stage: id.clone(), to: is.release.clone() };
         effects.push(restart.unwrap_or_else(rename));
     }
-    if was.routing != is.routing || was.residency != is.residency {
+    let weights = |stage: &StageSpec| -> BTreeMap<Name, (u32, Option<u32>)> {
+        stage.fleets.iter().map(|fleet| (fleet.name.clone(), (fleet.priority, fleet.weight))).collect()
+    };
+    if was.routing != is.routing || was.residency != is.residency || weights(was) != weights(is) {
         effects.push(Effect::ReRoute { subject: format!("stage {id}") });
     }
-    if was.rollout != is.rollout || was.lost_after != is.lost_after {
+    let most = |stage: &StageSpec| -> BTreeMap<Name, Option<u32>> {
+        stage.fleets.iter().map(|fleet| (fleet.name.clone(), fleet.units.max)).collect()
+    };
+    let watched = was.parity != is.parity || was.alarms != is.alarms;
+    if was.rollout != is.rollout || was.lost_after != is.lost_after || watched || most(was) != most(is) {
         effects.push(Effect::LaterChanges { subject: format!("stage {id}") });
     }
     effects

@@ -6,6 +6,9 @@
 mod command;
 mod llama_cpp;
 mod reference;
+mod sglang;
+mod tensorrt_llm;
+mod unsupported;
 mod vllm;
 
 use std::collections::BTreeMap;
@@ -15,9 +18,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use reference::Reference;
+pub use unsupported::Unsupported;
 
 use crate::Digest;
-use crate::manifest::{EngineKind, EngineSpec, NamesOnly, Pool, RecipeSpec, ReleaseSpec, Weights};
+use crate::manifest::{
+    Adapter, EngineKind, EngineSpec, KvCache, NamesOnly, PlacementRule, Pool, RecipeSpec, ReleaseSpec,
+    Topology, TopologyMode, Weights,
+};
 use crate::quantity::Period;
 
 /// What denvd fills in where an argument or variable holds it, since only the host knows: the port it gave the
@@ -42,7 +49,18 @@ pub struct LaunchTemplate {
     pub metrics_path: Option<String>,
     pub start_timeout: Period,
     pub stop_timeout: Period,
+    /// What a whole unit takes.
     pub needs: Pool,
+    /// The image that holds the engine, where it is not found on the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<Adapter>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_cache: Option<KvCache>,
+    /// The pools of a unit, where they are not one replica within one domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<Topology>,
 }
 
 impl fmt::Debug for LaunchTemplate {
@@ -58,6 +76,10 @@ impl fmt::Debug for LaunchTemplate {
             .field("start_timeout", &self.start_timeout)
             .field("stop_timeout", &self.stop_timeout)
             .field("needs", &self.needs)
+            .field("image", &self.image)
+            .field("adapter", &self.adapter)
+            .field("kv_cache", &self.kv_cache)
+            .field("topology", &self.topology)
             .finish()
     }
 }
@@ -128,11 +150,17 @@ impl LaunchTemplate {
             metrics_path: Some("/metrics".to_owned()),
             start_timeout: recipe.start_timeout,
             stop_timeout: recipe.stop_timeout,
-            needs: release.topology.replica.clone(),
+            needs: release.topology.needs(),
+            image: engine.image.clone(),
+            adapter: recipe.adapter,
+            kv_cache: release.kv_cache.clone(),
+            topology: Some(&release.topology).filter(|topology| !is_plain(topology)).cloned(),
         };
         match engine.kind {
             EngineKind::LlamaCpp => llama_cpp::render(&mut template, release),
             EngineKind::Vllm => vllm::render(&mut template, release),
+            EngineKind::Sglang => sglang::render(&mut template, release),
+            EngineKind::TensorrtLlm => tensorrt_llm::render(&mut template, release),
             EngineKind::Command => command::render(&mut template, release),
         }
         template.argv.extend(flags);
@@ -168,6 +196,11 @@ impl LaunchSpec {
     pub fn digest(&self) -> Digest {
         Digest::of(self)
     }
+}
+
+/// One replica within one domain: its pool says all there is to say.
+fn is_plain(topology: &Topology) -> bool {
+    topology.mode == TopologyMode::Aggregated && topology.placement == PlacementRule::SameDomain
 }
 
 /// Adds `--flag value`.

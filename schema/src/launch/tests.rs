@@ -3,6 +3,10 @@ use crate::Catalog;
 use crate::tree::Files;
 
 fn template(engine: &str, command: &str, weights: bool) -> LaunchTemplate {
+    of_pool(engine, command, weights, "{gpus: 4, parallelism: {tensor: 2, data: 2}}")
+}
+
+fn of_pool(engine: &str, command: &str, weights: bool, replica: &str) -> LaunchTemplate {
     let weights = if weights {
         "weights: {source: 'file:m.gguf', digest: 'sha256:0000000000000000000000000000000000000000000000000000000000000000'}"
     } else {
@@ -29,7 +33,7 @@ spec:
     {weights}
   engine: e
   recipe: r
-  topology: {{mode: aggregated, replica: {{gpus: 4, parallelism: {{tensor: 2, data: 2}}}}}}
+  topology: {{mode: aggregated, replica: {replica}}}
   config: {{maxModelLen: 4096, maxConcurrentRequests: 4, flags: [--release]}}
 "
     );
@@ -64,4 +68,33 @@ fn the_same_release_elsewhere_has_one_template_and_other_specs() {
     assert_eq!(here.env["CUDA_VISIBLE_DEVICES"], "0,1,2,3");
     assert_ne!(here.digest(), there.digest());
     assert_eq!(here.digest(), template.at(&[0, 1, 2, 3]).digest());
+}
+
+#[test]
+fn sglang_gets_its_flags() {
+    let argv = template("sglang", "[python, -m, sglang.launch_server]", false).argv.join(" ");
+    insta::assert_snapshot!(argv, @"python -m sglang.launch_server --model-path m --host 127.0.0.1 --port ${port} --served-model-name m --tp-size 2 --dp-size 2 --context-length 4096 --max-running-requests 4 --enable-metrics --enable-cache-report --recipe --release");
+}
+
+#[test]
+fn tensorrt_llm_gets_its_flags() {
+    let text = "{gpus: 8, parallelism: {tensor: 8, expert: 8}}";
+    let template = of_pool("tensorrt-llm", "[trtllm-serve]", false, text);
+    insta::assert_snapshot!(template.argv.join(" "), @"trtllm-serve m --host 127.0.0.1 --port ${port} --tp_size 8 --ep_size 8 --max_seq_len 4096 --max_batch_size 4 --recipe --release");
+    assert_eq!(template.metrics_path.as_deref(), Some("/prometheus/metrics"));
+}
+
+#[test]
+fn experts_are_spread_in_each_engines_own_way() {
+    let wide = "{gpus: 8, parallelism: {data: 8, expert: 8}}";
+    insta::assert_snapshot!(of_pool("vllm", "[vllm]", false, wide).argv.join(" "), @"vllm serve m --host 127.0.0.1 --port ${port} --served-model-name m --tensor-parallel-size 1 --data-parallel-size 8 --api-server-count 1 --enable-expert-parallel --max-model-len 4096 --max-num-seqs 4 --enable-prompt-tokens-details --shutdown-timeout 30 --recipe --release");
+    insta::assert_snapshot!(of_pool("sglang", "[sglang]", false, wide).argv.join(" "), @"sglang --model-path m --host 127.0.0.1 --port ${port} --served-model-name m --tp-size 8 --dp-size 8 --enable-dp-attention --ep-size 8 --context-length 4096 --max-running-requests 4 --enable-metrics --enable-cache-report --recipe --release");
+}
+
+/// Digests of what runs are in the records of those who run it: a field that a release does not use may not show.
+#[test]
+fn a_plain_release_reads_as_it_always_did() {
+    let template = template("llama-cpp", "[llama-server]", true);
+    insta::assert_snapshot!(serde_json::to_string(&template).unwrap(), @r#"{"engine":"llama-cpp","model":"m","argv":["llama-server","--host","127.0.0.1","--port","${port}","--model","${weights}","--alias","m","--ctx-size","16384","--parallel","4","--metrics","--recipe","--release"],"env":{"A":"b"},"weights":{"source":"file:m.gguf","digest":"sha256:0000000000000000000000000000000000000000000000000000000000000000"},"probe":{"path":"/health","interval":"1s","timeout":"5s","failures":3},"metricsPath":"/metrics","startTimeout":"10m","stopTimeout":"30s","needs":{"gpus":4,"parallelism":{"tensor":2,"pipeline":1,"data":2}}}"#);
+    assert_eq!(template.unsupported(), None);
 }

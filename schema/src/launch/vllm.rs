@@ -11,7 +11,7 @@ pub(super) fn render(template: &mut LaunchTemplate, release: &ReleaseSpec) {
     flag(argv, "--host", "127.0.0.1");
     flag(argv, "--port", PORT);
     flag(argv, "--served-model-name", &template.model);
-    let degrees = release.topology.replica.parallelism;
+    let degrees = template.needs.parallelism;
     flag(argv, "--tensor-parallel-size", degrees.tensor);
     if degrees.pipeline > 1 {
         flag(argv, "--pipeline-parallel-size", degrees.pipeline);
@@ -20,6 +20,10 @@ pub(super) fn render(template: &mut LaunchTemplate, release: &ReleaseSpec) {
         flag(argv, "--data-parallel-size", degrees.data);
         // One API server keeps KV events and the rank header consistent over the ranks.
         flag(argv, "--api-server-count", 1);
+    }
+    // vLLM spreads experts over all accelerators of tensor and data parallelism, or over none.
+    if degrees.expert > 1 {
+        argv.push("--enable-expert-parallel".to_owned());
     }
     if let Some(length) = release.config.max_model_len {
         flag(argv, "--max-model-len", length);

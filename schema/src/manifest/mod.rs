@@ -1,10 +1,15 @@
 //! The kinds a configuration repository may hold, as Rust types. They are the one source of the JSON Schemas
 //! that editors, CI and the validator use.
 
+mod alarm;
 mod capacity;
 mod commerce;
+mod operations;
+mod quality;
+mod rollout;
 mod serving;
 mod software;
+mod topology;
 
 use std::collections::BTreeMap;
 
@@ -12,16 +17,31 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
-pub use capacity::{FleetSpec, HostSpec, HostsRange, ProviderKind, ProviderSpec, Purchase};
-pub use commerce::{CustomerSpec, KeySpec};
+pub use alarm::{AlarmSpec, Measure, Metric, OnInconclusive, Threshold};
+pub use capacity::{
+    Domain, FleetSpec, HostSpec, HostsRange, HourlyPrice, PricedBy, ProviderKind, ProviderSpec, Purchase,
+    WeightCacheSpec, WeightSource,
+};
+pub use commerce::{CustomerSpec, KeySpec, Limits, ModelPrice, PriceListSpec};
+pub use operations::{AccessSpec, AccessToken, Grant, Role, StagePattern, WebhookEvent, WebhookSpec};
+pub(crate) use quality::FREE_FORM;
+pub use quality::{
+    Comparison, ComparisonKind, Expectation, ExpectedCall, FreeForm, MessageRole, ParityCase, ParityMessage,
+    ParityReference, ParitySuiteSpec, ParityTool, ReferenceKind,
+};
+pub use rollout::{
+    Approval, Day, Deadlines, Freeze, InvalidTimeOfDay, OnAlarm, Rollout, Strategy, Stripe, TimeOfDay, Window,
+};
 pub use serving::{
-    EndpointModel, EndpointSpec, EnvironmentSpec, OnAlarm, Rollout, Routing, StageFleet, StageSpec, Strategy,
-    UnitRange,
+    Api, EndpointModel, EndpointSpec, EnvironmentSpec, Parity, Promotion, PromotionMode, Routing,
+    RoutingPolicy, StageFleet, StageSpec, UnitRange,
 };
 pub(crate) use software::NamesOnly;
 pub use software::{
-    EngineConfig, EngineKind, EngineSpec, Hardware, Model, Parallelism, Pool, RecipeSpec, ReleaseSpec,
-    Topology, TopologyMode, Weights,
+    Adapter, EngineConfig, EngineKind, EngineSpec, Hardware, Model, RecipeSpec, ReleaseSpec, Weights,
+};
+pub use topology::{
+    KvCache, KvShare, KvTier, KvTierKind, Parallelism, PlacementRule, Pool, Topology, TopologyMode,
 };
 
 use crate::Name;
@@ -109,14 +129,39 @@ kinds! {
     Provider => ProviderSpec,
     Fleet => FleetSpec,
     Host => HostSpec,
+    WeightCache => WeightCacheSpec,
     Engine => EngineSpec,
     Recipe => RecipeSpec,
     Release => ReleaseSpec,
     Environment => EnvironmentSpec,
     Stage => StageSpec,
+    ParitySuite => ParitySuiteSpec,
+    Alarm => AlarmSpec,
     Endpoint => EndpointSpec,
     Customer => CustomerSpec,
     Key => KeySpec,
+    PriceList => PriceListSpec,
+    Access => AccessSpec,
+    Webhook => WebhookSpec,
+}
+
+impl Kind {
+    /// One of them, in lower case, as commands and addresses write it.
+    pub fn singular(self) -> String {
+        self.as_str().to_lowercase()
+    }
+
+    /// Several of them, in lower case.
+    pub fn plural(self) -> String {
+        let singular = self.singular();
+        if singular.ends_with('s') { format!("{singular}es") } else { format!("{singular}s") }
+    }
+
+    /// The kind that a word means, in any case, singular or plural.
+    pub fn of_word(word: &str) -> Option<Kind> {
+        let lower = word.to_lowercase();
+        Kind::ALL.iter().copied().find(|kind| lower == kind.singular() || lower == kind.plural())
+    }
 }
 
 impl std::fmt::Display for Kind {

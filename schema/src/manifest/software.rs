@@ -4,6 +4,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::topology::{KvCache, Topology};
 use crate::quantity::Period;
 use crate::{Digest, Name};
 
@@ -15,9 +16,16 @@ pub struct EngineSpec {
     pub kind: EngineKind,
     /// For people: which version `command` starts.
     pub version: String,
-    /// The program and its first arguments, found on the host's engine path. The kinds `llama-cpp` and `vllm` add
-    /// the release's flags; for `command` it is the whole command, with `${port}`, `${weights}` and `${model}`
-    /// filled in.
+    /// The container image that holds the engine, by digest. Without it, `command` is found on the host's engine
+    /// path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        regex(pattern = r"^[a-z0-9][a-z0-9./:_-]*@sha256:[0-9a-f]{64}$"),
+        extend("patternErrorMessage" = "an image is written by digest, since a tag may mean another tomorrow: `registry/name@sha256:…`")
+    )]
+    pub image: Option<String>,
+    /// The program and its first arguments. All kinds but `command` add the release's flags; for `command` it is the
+    /// whole command, with `${port}`, `${weights}` and `${model}` filled in.
     #[schemars(length(min = 1))]
     pub command: Vec<String>,
 }
@@ -29,6 +37,10 @@ pub enum EngineKind {
     LlamaCpp,
     /// vLLM's `vllm serve`.
     Vllm,
+    /// SGLang's `python -m sglang.launch_server`.
+    Sglang,
+    /// TensorRT-LLM's `trtllm-serve`.
+    TensorrtLlm,
     /// Any program that answers `GET /health` with 200 and serves the OpenAI API on its port.
     Command,
 }
@@ -43,6 +55,9 @@ pub struct RecipeSpec {
     pub engine: Name,
     /// The hardware this combination was tested on.
     pub hardware: Hardware,
+    /// What turns requests of the APIs into the engine's, and its answers back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<Adapter>,
     /// Flags added to the engine's command as they stand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,
@@ -66,6 +81,7 @@ impl fmt::Debug for RecipeSpec {
             .field("model", &self.model)
             .field("engine", &self.engine)
             .field("hardware", &self.hardware)
+            .field("adapter", &self.adapter)
             .field("flags", &self.flags)
             .field("env", &NamesOnly(&self.env))
             .field("start_timeout", &self.start_timeout)
@@ -91,6 +107,16 @@ fn default_stop_timeout() -> Period {
     Period::from_secs(30)
 }
 
+/// What turns requests of the APIs into the engine's, and its answers back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Adapter {
+    /// The engine's own OpenAI API, as it is.
+    Openai,
+    /// DeepSeek's published conversion of requests and answers.
+    DeepseekRecipe,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Hardware {
@@ -98,7 +124,7 @@ pub struct Hardware {
     pub accelerator: Name,
 }
 
-/// Weights, engine, recipe, topology and config: immutable once deployed.
+/// Weights, engine, recipe, topology, KV cache and config: immutable once deployed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReleaseSpec {
@@ -110,6 +136,9 @@ pub struct ReleaseSpec {
     pub recipe: Name,
     /// How accelerators are used.
     pub topology: Topology,
+    /// Where the KV cache is kept, and who shares it. Without it: in the accelerators' memory, each unit its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_cache: Option<KvCache>,
     /// Settings of the engine.
     #[serde(default)]
     pub config: EngineConfig,
@@ -120,7 +149,7 @@ pub struct ReleaseSpec {
 pub struct Model {
     /// The model's name as the engine knows it: the recipe's `model`.
     pub name: String,
-    /// The file that holds the weights. Without it, the engine finds them by the model's name.
+    /// The weights: a file, or a folder of them. Without it, the engine finds them by the model's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<Weights>,
 }
@@ -128,74 +157,22 @@ pub struct Model {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Weights {
-    /// `file:` and a path: relative to the host's weights folder, or absolute on the host.
+    /// `file:` and a path: relative to the host's weights folder, or absolute on the host. Or where the weights are
+    /// fetched from: `s3://bucket/path`, `https://host/path`, or `hf:owner/name` (of Hugging Face).
     #[schemars(
-        regex(pattern = r"^file:(/?[^/\s]\S*)$"),
-        extend("patternErrorMessage" = "a source is `file:` and a path, without spaces: `file:model.gguf` or `file:/srv/model.gguf`")
+        regex(pattern = r"^(file:/?[^/\s]\S*|s3://[a-z0-9][a-z0-9.-]+/[^\s?#]+|https://[^\s/@]+/[^\s@]+|hf:[A-Za-z0-9._-]+/[A-Za-z0-9._-]+(@[A-Za-z0-9._-]+)?)$"),
+        extend("patternErrorMessage" = "a source is `file:` and a path, without spaces: `file:model.gguf` or `file:/srv/model.gguf`; or it is like `s3://bucket/path`, `https://host/path` or `hf:owner/name`, without a user or password")
     )]
     pub source: String,
-    /// The file's SHA-256; it is verified before an engine sees the file.
+    /// The file's SHA-256; it is verified before an engine sees the file. Of a folder, that of what
+    /// `find . -type f | sort | xargs sha256sum` prints in it.
     pub digest: Digest,
 }
 
-/// How a release's accelerators are used.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Topology {
-    /// Whether prefill and decode share accelerators.
-    pub mode: TopologyMode,
-    /// What one serving unit takes: either `gpus` or, on hosts without them, `cpuSlots`.
-    pub replica: Pool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum TopologyMode {
-    /// Each replica does prefill and decode on the same accelerators.
-    Aggregated,
-}
-
-/// What one replica takes: either `gpus` or, on hosts without them, `cpuSlots`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Pool {
-    /// Accelerators of one host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1024))]
-    pub gpus: Option<u32>,
-    /// CPU slots of one host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1024))]
-    pub cpu_slots: Option<u32>,
-    /// How the model is spread over the accelerators; the degrees multiply to `gpus`.
-    #[serde(default)]
-    pub parallelism: Parallelism,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Parallelism {
-    /// Each layer is split this many ways.
-    #[schemars(range(min = 1))]
-    pub tensor: u32,
-    /// The layers stand in this many groups, one after the other.
-    #[schemars(range(min = 1))]
-    pub pipeline: u32,
-    /// The model stands side by side this many times.
-    #[schemars(range(min = 1))]
-    pub data: u32,
-}
-
-impl Default for Parallelism {
-    fn default() -> Self {
-        Parallelism { tensor: 1, pipeline: 1, data: 1 }
-    }
-}
-
-impl Parallelism {
-    /// How many accelerators these degrees use together.
-    pub fn world_size(self) -> u32 {
-        self.tensor.saturating_mul(self.pipeline).saturating_mul(self.data)
+impl Weights {
+    /// Whether the weights are on the host already, rather than fetched from elsewhere.
+    pub fn is_on_host(&self) -> bool {
+        self.source.starts_with("file:")
     }
 }
 

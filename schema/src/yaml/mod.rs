@@ -188,7 +188,12 @@ fn in_words(message: &str) -> (String, Option<&'static str>) {
         let key = key.split(", set DuplicateKeyPolicy").next().unwrap_or(key);
         return (format!("the key `{key}` is written twice"), Some("remove one of them"));
     }
-    let known: [(&str, &str, Option<&str>); 8] = [
+    let known: [(&str, &str, Option<&str>); 9] = [
+        (
+            "while scanning an anchor or alias",
+            "`*` or `&` begins an alias or an anchor here, and no name follows",
+            Some("put text that begins so in quotes: `\"*\"`"),
+        ),
         ("budget breached: Depth", "the document is nested too deeply", None),
         ("recursion limit exceeded", "the document is nested too deeply", None),
         (

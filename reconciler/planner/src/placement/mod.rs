@@ -4,13 +4,21 @@ mod usage;
 
 use std::collections::BTreeMap;
 
-use denv_schema::manifest::Pool;
+use denv_schema::launch::LaunchTemplate;
 use denv_schema::{Digest, Name, StageId};
 
 use crate::plan::WaitingOn;
 
 pub(crate) use usage::Usage;
 use usage::{Closed, HostUsage};
+
+/// A release, and what it means.
+#[derive(Clone, Copy)]
+pub(crate) struct Release<'a> {
+    pub name: &'a Name,
+    pub template: &'a LaunchTemplate,
+    pub digest: Digest,
+}
 
 /// Where a unit goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,9 +34,12 @@ pub(crate) fn place(
     usage: &Usage,
     stage: &StageId,
     fleet: &Name,
-    template: Digest,
-    needs: &Pool,
+    release: &Release<'_>,
 ) -> Result<Placement, WaitingOn> {
+    if let Some(what) = unsupported(usage, fleet, release.template) {
+        return Err(WaitingOn::Unsupported { release: release.name.clone(), fleet: fleet.clone(), what });
+    }
+    let needs = &release.template.needs;
     let (wanted, unit) = match (needs.gpus, needs.cpu_slots) {
         (Some(gpus), _) => (gpus, if gpus == 1 { "GPU" } else { "GPUs" }),
         (None, slots) => (slots.unwrap_or(1), if slots == Some(1) { "CPU slot" } else { "CPU slots" }),
@@ -53,7 +64,7 @@ pub(crate) fn place(
         if free < wanted {
             continue;
         }
-        let (same, all) = host.units_of(stage, template);
+        let (same, all) = host.units_of(stage, release.digest);
         let rank = (same, all, free - wanted, &host.name);
         if best.as_ref().is_none_or(|(best, _)| rank < *best) {
             best = Some((rank, host));
@@ -75,6 +86,25 @@ pub(crate) fn place(
         left_out: closed.into_iter().map(|(why, count)| format!("{count} {}", why.as_str())).collect(),
         remedy: "add hosts to the fleet, free some, or use `strategy: replace`".to_owned(),
     })
+}
+
+/// What denv can't do yet, whatever room there is. Nothing is started that would be something else.
+fn unsupported(usage: &Usage, fleet: &Name, template: &LaunchTemplate) -> Option<String> {
+    if let Some(what) = template.unsupported() {
+        return Some(what.to_string());
+    }
+    let facts = usage.facts(fleet)?;
+    if let (Some(gpus), Some(most)) = (template.needs.gpus, facts.gpus_per_host)
+        && gpus > most
+    {
+        return Some(format!(
+            "a unit takes {gpus} GPUs and a host there has {most}; denv does not start units on several hosts yet"
+        ));
+    }
+    if facts.launched && usage.hosts_of(fleet).is_empty() {
+        return Some("denv does not launch that provider's hosts yet".to_owned());
+    }
+    None
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 use denv_schema::Catalog;
-use denv_schema::manifest::Parallelism;
+use denv_schema::launch::Probe;
+use denv_schema::manifest::{EngineKind, Parallelism, Pool, ProviderKind};
+use denv_schema::quantity::Period;
 use denv_schema::tree::Files;
 use denv_schema::wire::{Gpu, HostReport, Inventory};
 use insta::assert_snapshot;
@@ -54,6 +56,30 @@ spec: {provider: p, region: r, purchase: owned, accelerator: h200, hosts: {min: 
     Bench { catalog, observed, records: Records::default(), placed: Vec::new() }
 }
 
+fn template_of(model: &str, needs: Pool) -> LaunchTemplate {
+    LaunchTemplate {
+        engine: EngineKind::Vllm,
+        model: model.to_owned(),
+        argv: Vec::new(),
+        env: BTreeMap::new(),
+        weights: None,
+        probe: Probe {
+            path: "/health".to_owned(),
+            interval: Period::from_secs(1),
+            timeout: Period::from_secs(1),
+            failures: 3,
+        },
+        metrics_path: None,
+        start_timeout: Period::from_secs(1),
+        stop_timeout: Period::from_secs(1),
+        needs,
+        image: None,
+        adapter: None,
+        kv_cache: None,
+        topology: None,
+    }
+}
+
 impl Bench {
     /// Places a unit of `gpus` and takes its place.
     fn place(&mut self, stage: &str, gpus: u32) -> String {
@@ -61,7 +87,7 @@ impl Bench {
     }
 
     fn place_release(&mut self, release: &str, stage: &str, gpus: u32) -> String {
-        let template = Digest::of_bytes(release.as_bytes());
+        let digest = Digest::of_bytes(release.as_bytes());
         let world = World {
             catalog: &self.catalog,
             records: &self.records,
@@ -69,15 +95,18 @@ impl Bench {
             now: self.observed.since,
         };
         let needs = Pool { gpus: Some(gpus), cpu_slots: None, parallelism: Parallelism::default() };
+        let template = template_of(release, needs);
+        let name = release.parse().unwrap();
+        let release = Release { name: &name, template: &template, digest };
         let stage = stage.parse().unwrap();
         let mut usage = Usage::of(&world, &Default::default());
         for (stage, template, placement) in &self.placed {
             usage.reserve(stage, *template, placement);
         }
-        match place(&usage, &stage, &"f".parse().unwrap(), template, &needs) {
+        match place(&usage, &stage, &"f".parse().unwrap(), &release) {
             Ok(placement) => {
                 let said = format!("{} {:?}", placement.host, placement.gpus);
-                self.placed.push((stage, template, placement));
+                self.placed.push((stage, digest, placement));
                 said
             }
             Err(waiting) => waiting.to_string(),
@@ -111,6 +140,16 @@ fn what_is_missing_is_said_so_that_a_person_can_act() {
         bench.place("chat/prod", 3),
         @"needs 3 GPUs free on one host of fleet `f`; the most free is 2, on `h1` (1 silent, 1 never joined); add hosts to the fleet, free some, or use `strategy: replace`"
     );
+}
+
+#[test]
+fn what_denv_cannot_start_is_said_and_started_as_nothing_else() {
+    let mut bench = bench(&[8]);
+    bench.catalog.fleets.get_mut("f").unwrap().gpus_per_host = Some(8);
+    assert_snapshot!(bench.place("chat/prod", 16), @"release `r1` can't run on fleet `f`: a unit takes 16 GPUs and a host there has 8; denv does not start units on several hosts yet");
+    bench.catalog.hosts.clear();
+    bench.catalog.providers.get_mut("p").unwrap().kind = ProviderKind::Aws;
+    assert_snapshot!(bench.place("chat/prod", 8), @"release `r1` can't run on fleet `f`: denv does not launch that provider's hosts yet");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::world::World;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usage {
     fleets: BTreeMap<Name, Vec<HostUsage>>,
+    facts: BTreeMap<Name, FleetFacts>,
     /// Fleet and place in it.
     places: BTreeMap<Name, (Name, usize)>,
 }
@@ -27,6 +28,14 @@ pub(super) struct HostUsage {
     used_slots: u32,
     /// How many units each stage has here, by the digest of their release's template.
     stages: Vec<(StageId, Digest, u32)>,
+}
+
+/// What a fleet's manifest says of its hosts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FleetFacts {
+    pub gpus_per_host: Option<u32>,
+    /// They are launched through the provider's API, not written.
+    pub launched: bool,
 }
 
 /// Why a host takes nothing new.
@@ -53,6 +62,11 @@ impl Closed {
 impl Usage {
     pub(crate) fn of(world: &World<'_>, strangers: &BTreeSet<Name>) -> Self {
         let mut usage = Usage::default();
+        for (name, fleet) in &world.catalog.fleets {
+            let provider = world.catalog.providers.get(&fleet.provider);
+            let launched = provider.is_some_and(|provider| provider.kind.launches_hosts());
+            usage.facts.insert(name.clone(), FleetFacts { gpus_per_host: fleet.gpus_per_host, launched });
+        }
         for (name, host) in &world.catalog.hosts {
             let observed = world.host(name);
             let closed = match observed {
@@ -94,6 +108,10 @@ impl Usage {
             }
         };
         self.fleets.iter().map(|(fleet, hosts)| (fleet.clone(), of_fleet(hosts))).collect()
+    }
+
+    pub(super) fn facts(&self, fleet: &Name) -> Option<FleetFacts> {
+        self.facts.get(fleet).copied()
     }
 
     pub(super) fn hosts_of(&self, fleet: &Name) -> &[HostUsage] {

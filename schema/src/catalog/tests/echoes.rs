@@ -59,7 +59,12 @@ fn a_faulty_document_is_not_missing() {
             "flags: [--threads, 1]",
             "`spec.flags[1]` must be text",
         ),
-        ("software.yaml", "mode: aggregated", "mode: split", "`spec.topology.mode` must be aggregated"),
+        (
+            "software.yaml",
+            "mode: aggregated",
+            "mode: split",
+            "`spec.topology.mode` must be one of aggregated, disaggregated",
+        ),
         ("commerce.yaml", "displayName: The demo's", "displayName: [x", ""),
         ("commerce.yaml", "kind: Customer", "kind: Custommer", "`Custommer` is not a kind"),
         ("commerce.yaml", "kind: Customer\n", "", "the document has no `kind`"),

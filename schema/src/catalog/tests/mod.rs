@@ -1,4 +1,5 @@
 mod echoes;
+mod kinds;
 mod mutations;
 mod rules;
 mod traps;

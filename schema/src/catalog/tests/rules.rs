@@ -13,8 +13,8 @@ const NAME: &str = "a name has lower-case letters, digits, `-` and `.`, begins a
 const DIGEST: &str = "a digest is written `sha256:` and 64 lower-case hexadecimal digits";
 const PERIOD: &str = "a length of time is written `500ms`, `30s`, `5m`, `2h`, `1d` or `1h30m`, largest unit first, and \
                       is at most a century";
-const SOURCE: &str =
-    "a source is `file:` and a path, without spaces: `file:model.gguf` or `file:/srv/model.gguf`";
+const SOURCE: &str = "a source is `file:` and a path, without spaces: `file:model.gguf` or `file:/srv/model.gguf`; or it \
+                      is like `s3://bucket/path`, `https://host/path` or `hf:owner/name`, without a user or password";
 const STAGE: &str = "a stage is written `environment/stage`, in lower-case letters, digits and `-`";
 const AMOUNT: &str = "write a number of units, or a share of them from `0%` to `100%`";
 
@@ -28,7 +28,7 @@ fn every_type_says_its_rule() {
         ("capacity.yaml", "name: laptop", long, "metadata.name", NAME),
         ("capacity.yaml", "accelerator: cpu", "accelerator: C_P_U", "spec.accelerator", NAME),
         ("software.yaml", digest, "B1", "spec.model.weights.digest", DIGEST),
-        ("software.yaml", weights, "s3://models/x ", "spec.model.weights.source", SOURCE),
+        ("software.yaml", weights, "s3://user:password@models/x ", "spec.model.weights.source", SOURCE),
         ("software.yaml", weights, "file://host/x ", "spec.model.weights.source", SOURCE),
         ("software.yaml", "startTimeout: 60s", "startTimeout: 60 s", "spec.startTimeout", PERIOD),
         ("service.yaml", "lostAfter: 30s", "lostAfter: 99999d", "spec.lostAfter", PERIOD),
@@ -50,10 +50,15 @@ fn every_other_rule_has_words() {
         ("service.yaml", "[1, 100%]", "[-1, 100%]", "`spec.rollout.batches[0]` must be at least 0"),
         ("service.yaml", "[1, 100%]", "[]", "`spec.rollout.batches` must not be empty"),
         ("service.yaml", "[1, 100%]", "[1.0, 100%]", "a whole number is written without a point"),
-        ("service.yaml", "surge", "srge", "`spec.rollout.strategy` must be one of surge, replace"),
+        ("service.yaml", "surge", "srge", "`spec.rollout.strategy` must be one of surge, replace, auto"),
         ("service.yaml", "{min: 2}", "{min: 20000}", "`spec.fleets[0].units.min` must be at most 10000"),
         ("capacity.yaml", "max: 2}", "max: 4294967296}", "`spec.hosts.max` must be at most 4294967295"),
-        ("capacity.yaml", "{kind: owned}", "{kind: rented}", "`spec.kind` must be owned"),
+        (
+            "capacity.yaml",
+            "{kind: owned}",
+            "{kind: rented}",
+            "`spec.kind` must be one of owned, kubernetes, aws, gcp, azure, oci, lambda, coreweave, crusoe, nebius",
+        ),
         ("capacity.yaml", "cpuSlots: 2", "cpuSlots:", "`spec.cpuSlots` must be a whole number, and is empty"),
     ] {
         let found = messages(&with(file, from, to));
@@ -92,7 +97,7 @@ fn an_unknown_field_has_the_nearest_as_a_hint_at_any_depth() {
         ),
         ("software.yaml", "      source:", "      sorce:", "did you mean `source`?"),
         ("service.yaml", "drainTimeout:", "drainTimout:", "did you mean `drainTimeout`?"),
-        ("service.yaml", "maxInflightPerUnit:", "perUnit:", "only the field `maxInflightPerUnit`"),
+        ("service.yaml", "maxInflightPerUnit:", "perUnit:", "the fields `policy`, `maxInflightPerUnit`"),
         ("service.yaml", "{min: 2}", "{mn: 2}", "did you mean `min`?"),
         (
             "service.yaml",

@@ -142,7 +142,7 @@ fn other_products_yaml_is_kept_out_by_its_folder() {
     a.yaml:1:1: the document has no `apiVersion`
       hint: write `apiVersion: denv.dev/v1`; other YAML is left alone in a folder whose name begins with a dot
     a.yaml:1:1: the document has no `kind`
-      hint: the kinds are Provider, Fleet, Host, Engine, Recipe, Release, Environment, Stage, Endpoint, Customer, Key
+      hint: the kinds are Provider, Fleet, Host, WeightCache, Engine, Recipe, Release, Environment, Stage, ParitySuite, Alarm, Endpoint, Customer, Key, PriceList, Access, Webhook
     ");
 }
 

@@ -1,5 +1,7 @@
 //! Settings that can't all be followed, within a manifest and between manifests.
 
+mod topology;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::faulty::Faulty;
@@ -38,7 +40,14 @@ pub(super) fn settings(entries: &[Entry<'_>], catalog: &Catalog, faulty: &Faulty
                     );
                 }
             }
-            AnyManifest::Provider(_) | AnyManifest::Host(_) => {}
+            AnyManifest::Provider(_)
+            | AnyManifest::Host(_)
+            | AnyManifest::WeightCache(_)
+            | AnyManifest::ParitySuite(_)
+            | AnyManifest::Alarm(_)
+            | AnyManifest::PriceList(_)
+            | AnyManifest::Access(_)
+            | AnyManifest::Webhook(_) => {}
         }
         secrets(entry, found);
     }
@@ -130,25 +139,7 @@ fn release(spec: &ReleaseSpec, catalog: &Catalog, contradict: Contradict<'_>) {
             contradict("/spec/model", message, None);
         }
     }
-    let replica = &spec.topology.replica;
-    match (replica.gpus, replica.cpu_slots) {
-        (Some(gpus), None) => {
-            let world = replica.parallelism.world_size();
-            if world != gpus {
-                let message = format!(
-                    "tensor × pipeline × data parallelism is {world}, and the replica has {}",
-                    counted(usize::try_from(gpus).unwrap_or(usize::MAX), "GPU")
-                );
-                contradict("/spec/topology/replica", message, Some("make the degrees multiply to the GPUs"));
-            }
-        }
-        (None, Some(_)) => {}
-        _ => contradict(
-            "/spec/topology/replica",
-            "a replica takes either `gpus` or `cpuSlots`".to_owned(),
-            Some("write one of them"),
-        ),
-    }
+    topology::topology(spec, catalog, contradict);
 }
 
 fn environment(name: &Name, spec: &EnvironmentSpec, contradict: Contradict<'_>) {

@@ -1,11 +1,19 @@
 //! Quantities that carry their units.
 
+pub(crate) mod money;
+mod share;
+mod size;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+pub use money::{Currency, Money};
+pub use share::Share;
+pub use size::ByteSize;
 
 /// A length of time, written `500ms`, `30s`, `5m`, `2h` or `1d`; units may be joined, largest first: `1h30m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -1,0 +1,134 @@
+//! A release's topology: pools that are written and pools that are used, degrees and accelerators, engines and degrees.
+
+use super::Contradict;
+use crate::catalog::Catalog;
+use crate::diagnostic::counted;
+use crate::manifest::{EngineKind, KvCache, KvTierKind, Parallelism, Pool, ReleaseSpec, TopologyMode};
+
+pub(super) fn topology(spec: &ReleaseSpec, catalog: &Catalog, contradict: Contradict<'_>) {
+    let topology = &spec.topology;
+    let (mode, wanted) = match topology.mode {
+        TopologyMode::Aggregated => ("aggregated", ["replica"].as_slice()),
+        TopologyMode::Disaggregated => ("disaggregated", ["prefill", "decode"].as_slice()),
+    };
+    let engine = catalog.engines.get(&spec.engine).map(|engine| engine.kind);
+    for name in wanted.iter().filter(|name| topology.pools().all(|(other, _)| other != **name)) {
+        let message = format!("the mode `{mode}` needs `{name}`");
+        contradict("/spec/topology/mode", message, Some("say what it takes, for example `{gpus: 8, …}`"));
+    }
+    for (name, pool) in topology.pools() {
+        let pointer = format!("/spec/topology/{name}");
+        if !wanted.contains(&name) {
+            let message = format!("the mode `{mode}` has no `{name}`");
+            contradict(&pointer, message, Some("leave it out, or change `mode`"));
+            continue;
+        }
+        size(&pointer, name, pool, contradict);
+        if let Some(engine) = engine {
+            degrees(&format!("{pointer}/parallelism"), engine, pool.parallelism, contradict);
+        }
+    }
+    if let Some(cache) = &spec.kv_cache {
+        tiers(cache, contradict);
+    }
+}
+
+fn size(pointer: &str, name: &str, pool: &Pool, contradict: Contradict<'_>) {
+    let degrees = pool.parallelism;
+    match (pool.gpus, pool.cpu_slots) {
+        (Some(gpus), None) => {
+            let world = degrees.world_size();
+            if world != gpus {
+                let gpus = counted(usize::try_from(gpus).unwrap_or(usize::MAX), "GPU");
+                let message =
+                    format!("tensor × pipeline × data parallelism is {world}, and the {name} has {gpus}");
+                contradict(pointer, message, Some("make the degrees multiply to the GPUs"));
+            }
+        }
+        (None, Some(_)) => {}
+        (Some(_), Some(_)) | (None, None) => {
+            let message = format!("a {name} takes either `gpus` or `cpuSlots`");
+            contradict(pointer, message, Some("write one of them"));
+        }
+    }
+    let spread = degrees.tensor.saturating_mul(degrees.data);
+    if degrees.expert > 1 && !spread.is_multiple_of(degrees.expert) {
+        let message = format!(
+            "experts over {} accelerators do not divide tensor × data parallelism, which is {spread}",
+            degrees.expert
+        );
+        contradict(
+            &format!("{pointer}/parallelism/expert"),
+            message,
+            Some("use a divisor, most often all of them"),
+        );
+    }
+}
+
+/// What an engine's own flags can't express.
+fn degrees(pointer: &str, engine: EngineKind, degrees: Parallelism, contradict: Contradict<'_>) {
+    let spread = degrees.tensor.saturating_mul(degrees.data);
+    match engine {
+        EngineKind::Vllm if degrees.expert > 1 && degrees.expert != spread => contradict(
+            &format!("{pointer}/expert"),
+            format!(
+                "vLLM spreads experts over all of tensor × data parallelism, which is {spread}, or does not"
+            ),
+            Some("write that, or leave `expert` out"),
+        ),
+        EngineKind::TensorrtLlm if degrees.data > 1 => contradict(
+            &format!("{pointer}/data"),
+            "TensorRT-LLM has no data parallelism in one server".to_owned(),
+            Some("use tensor parallelism, or more units"),
+        ),
+        EngineKind::LlamaCpp
+        | EngineKind::Vllm
+        | EngineKind::Sglang
+        | EngineKind::TensorrtLlm
+        | EngineKind::Command => {}
+    }
+}
+
+fn tiers(cache: &KvCache, contradict: Contradict<'_>) {
+    let mut before: Option<KvTierKind> = None;
+    for (i, tier) in cache.tiers.iter().enumerate() {
+        let pointer = format!("/spec/kvCache/tiers/{i}");
+        match before {
+            None if tier.kind != KvTierKind::Gpu => contradict(
+                &format!("{pointer}/kind"),
+                "the first tier is `gpu`: what an engine uses is there".to_owned(),
+                Some("begin with `{kind: gpu}`"),
+            ),
+            Some(before) if before >= tier.kind => contradict(
+                &format!("{pointer}/kind"),
+                "tiers are `gpu`, then `host-memory`, then `nvme`, each once".to_owned(),
+                Some("write the fastest first"),
+            ),
+            _ => {}
+        }
+        before = before.max(Some(tier.kind));
+        let is_gpu = tier.kind == KvTierKind::Gpu;
+        if is_gpu && tier.size.is_some() {
+            let message = "the tier `gpu` has what the engine leaves free".to_owned();
+            contradict(&format!("{pointer}/size"), message, Some("leave `size` out"));
+        } else if !is_gpu && tier.size.is_none() {
+            contradict(
+                &pointer,
+                "the tier does not say its size".to_owned(),
+                Some("write `size`, for example `512Gi`"),
+            );
+        }
+        match (tier.kind, &tier.path) {
+            (KvTierKind::Nvme, None) => contradict(
+                &pointer,
+                "the tier `nvme` does not say its folder".to_owned(),
+                Some("write `path`, for example `/var/lib/denv/kv`"),
+            ),
+            (KvTierKind::Gpu | KvTierKind::HostMemory, Some(_)) => {
+                let message = "only the tier `nvme` has a folder".to_owned();
+                contradict(&format!("{pointer}/path"), message, Some("leave `path` out"));
+            }
+            (KvTierKind::Nvme, Some(_)) | (KvTierKind::Gpu | KvTierKind::HostMemory, None) => {}
+        }
+    }
+}

@@ -57,6 +57,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "DENV_SOURCE_ALLOWED_SIGNERS", value_name = "FILE")]
     pub(crate) source_allowed_signers: Option<PathBuf>,
 
+    /// The SSH key (without a passphrase) that signs commits which denv makes for people who apply
+    #[arg(long, env = "DENV_SOURCE_SIGNING_KEY", value_name = "FILE")]
+    pub(crate) source_signing_key: Option<PathBuf>,
+
     /// The secret that the forge signs its push hooks with: file:PATH or env:NAME. Hooks go to
     /// /v1/webhooks/SOURCE-NAME of the API
     #[arg(long, env = "DENV_SOURCE_WEBHOOK_SECRET", value_name = "REFERENCE")]

@@ -91,6 +91,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         poll: arguments.poll.get(),
         webhook_secret: arguments.source_webhook_secret,
         allowed_signers: arguments.source_allowed_signers,
+        signing_key: arguments.source_signing_key,
         deletion_share: arguments.source_deletion_share,
     };
     let (source, source_handle) = Source::new(config, store.clone(), catalog).await?;

@@ -25,6 +25,8 @@ pub struct SourceConfig {
     pub poll: Duration,
     /// Who may sign commits, as OpenSSH lists them; without it, commits need no signature.
     pub allowed_signers: Option<PathBuf>,
+    /// The SSH key that signs commits which denv makes.
+    pub signing_key: Option<PathBuf>,
     /// The secret that the forge signs its hooks with.
     pub webhook_secret: Option<SecretReference>,
     /// The share of what is in force that a revision may delete without approval.

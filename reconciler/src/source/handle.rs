@@ -3,15 +3,19 @@
 use std::sync::Arc;
 
 use denv_schema::api::SourceView;
+use denv_schema::change::{ChangeRequest, ChangeView};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::approval::{Approval, ApprovalError};
+use super::branch::Author;
 use super::config::SourceConfig;
+use super::publication::{Permission, Publication, PublicationError};
 
 pub enum Request {
     /// A look now; answered when it is done.
     Look(oneshot::Sender<()>),
     Approve(Approval),
+    Publish(Box<Publication>),
 }
 
 /// The source has ended.
@@ -67,6 +71,19 @@ impl SourceHandle {
         let (answer, answered) = oneshot::channel();
         let approval = Approval { commit, who, answer };
         self.requests.send(Request::Approve(approval)).await.map_err(|_| Gone)?;
+        answered.await.map_err(|_| Gone)
+    }
+
+    /// Has manifests changed in the repository, as a commit of `author`, if `permission` allows what that comes to.
+    pub async fn publish(
+        &self,
+        request: ChangeRequest,
+        author: Author,
+        permission: Permission,
+    ) -> Result<Result<ChangeView, PublicationError>, Gone> {
+        let (answer, answered) = oneshot::channel();
+        let publication = Box::new(Publication { request, author, permission, answer });
+        self.requests.send(Request::Publish(publication)).await.map_err(|_| Gone)?;
         answered.await.map_err(|_| Gone)
     }
 }

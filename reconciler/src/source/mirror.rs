@@ -46,6 +46,10 @@ impl Mirror {
         opened.map(Mirror).map_err(|source| MirrorError::Open { path: path.clone(), source: source.into() })
     }
 
+    pub(super) fn git(&self) -> &Repository {
+        &self.0
+    }
+
     /// The commit at the head of the remote's branch, fetched where it isn't here yet.
     pub(super) fn fetch(&self, config: &SourceConfig) -> Result<String, MirrorError> {
         let SourceConfig { url, branch, .. } = config;

@@ -1,9 +1,10 @@
 //! Git as the source of what should run: a branch is watched, each new revision is judged as a whole, and the last
 //! accepted one stays in force whatever happens to the remote.
 //!
-//! It never writes to the remote, and refuses to know what a catalog is used for.
+//! It writes to the remote only what a person asks it to publish, and refuses to know what a catalog is used for.
 
 mod approval;
+mod branch;
 mod conditions;
 mod config;
 mod deletions;
@@ -11,6 +12,7 @@ mod handle;
 mod judge;
 mod mirror;
 mod packs;
+mod publication;
 mod secret;
 mod signers;
 
@@ -30,9 +32,11 @@ use judge::{Ground, Judged, judge, short};
 use mirror::{Mirror, MirrorError};
 
 pub use approval::{Approval, ApprovalError};
+pub use branch::{Author, PushError};
 pub use config::SourceConfig;
 pub use deletions::{DeletionShare, InvalidShare};
 pub use handle::{Gone, Request, SourceHandle};
+pub use publication::{Permission, Publication, PublicationError};
 pub use secret::{InvalidReference, Secret, SecretError, SecretReference};
 
 /// Looks that hooks ask for begin no closer together than this, so a storm of pushes is no storm of fetches.
@@ -125,6 +129,7 @@ impl Source {
         match request {
             Request::Look(asker) => waiting.push(asker),
             Request::Approve(approval) => self.approve(approval).await,
+            Request::Publish(publication) => self.publish(*publication).await,
         }
     }
 

@@ -37,6 +37,7 @@ impl Bench {
             mirror: dir.path().join("mirror"),
             poll: Duration::from_secs(3600),
             allowed_signers: None,
+            signing_key: None,
             webhook_secret: None,
             deletion_share: DeletionShare::DEFAULT,
         };

@@ -40,6 +40,12 @@ pub enum EditError {
 }
 
 impl Edit {
+    /// Does another edit after this one.
+    pub fn then(&mut self, next: Edit) {
+        self.files.extend(next.files);
+        self.rewritten.extend(next.rewritten);
+    }
+
     /// The files with this edit done.
     pub fn applied_to(&self, files: &Files) -> Files {
         let mut files = files.clone();

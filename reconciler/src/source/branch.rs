@@ -1,0 +1,153 @@
+//! Commits that denv makes, and how they reach the remote.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use denv_repository::GitError;
+use git2::build::TreeUpdateBuilder;
+use git2::{Direction, ErrorCode, FileMode, Oid, PushOptions, RemoteCallbacks, Signature};
+use ssh_key::{HashAlg, LineEnding, PrivateKey};
+
+use super::SourceConfig;
+use super::config::shown;
+use super::mirror::{Mirror, MirrorError};
+
+/// Whose commit it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Author {
+    pub name: String,
+    pub email: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PushError {
+    /// Somebody else was faster; the change may be made anew on top of theirs.
+    #[error("branch `{branch}` has moved meanwhile")]
+    Moved { branch: String },
+    /// The remote's own rules: a protected branch, a hook.
+    #[error("`{url}` does not take the commit: {why}")]
+    Rejected { url: String, why: String },
+    #[error("cannot push to branch `{branch}` of `{url}`")]
+    Failed { branch: String, url: String, source: GitError },
+    #[error("cannot make a commit in the mirror")]
+    Commit(#[source] GitError),
+    #[error("cannot read the signing key `{path}`")]
+    SigningKey { path: PathBuf, source: ssh_key::Error },
+}
+
+/// What denv calls itself where a committer is asked for.
+const COMMITTER: (&str, &str) = ("denv", "denv@localhost");
+
+impl Mirror {
+    /// A commit on top of `base` that gives files these contents; none takes a file away. Paths are from the source's
+    /// folder.
+    pub(super) fn commit(
+        &self,
+        config: &SourceConfig,
+        base: &str,
+        files: &BTreeMap<String, Option<Vec<u8>>>,
+        author: &Author,
+        message: &str,
+    ) -> Result<String, PushError> {
+        let git = |error: git2::Error| PushError::Commit(error.into());
+        let base = Oid::from_str(base).and_then(|oid| self.git().find_commit(oid)).map_err(git)?;
+        let mut update = TreeUpdateBuilder::new();
+        let folder = config.folder.trim_matches('/');
+        for (path, content) in files {
+            let path = if folder.is_empty() { path.clone() } else { format!("{folder}/{path}") };
+            match content {
+                Some(content) => {
+                    let blob = self.git().blob(content).map_err(git)?;
+                    update.upsert(path, blob, FileMode::Blob);
+                }
+                None => drop(update.remove(path)),
+            }
+        }
+        let tree = base.tree().and_then(|tree| update.create_updated(self.git(), &tree)).map_err(git)?;
+        let tree = self.git().find_tree(tree).map_err(git)?;
+        let author = Signature::now(&author.name, &author.email).map_err(git)?;
+        let committer = Signature::now(COMMITTER.0, COMMITTER.1).map_err(git)?;
+        let Some(path) = &config.signing_key else {
+            let made = self.git().commit(None, &author, &committer, message, &tree, &[&base]);
+            return made.map(|oid| oid.to_string()).map_err(git);
+        };
+        let text = self.git().commit_create_buffer(&author, &committer, message, &tree, &[&base]);
+        let text = text.map_err(git)?;
+        let text = text.as_str().unwrap_or_default();
+        let unusable = |source| PushError::SigningKey { path: path.clone(), source };
+        let key = PrivateKey::read_openssh_file(path).map_err(unusable)?;
+        let signature = key.sign("git", HashAlg::Sha512, text.as_bytes()).map_err(unusable)?;
+        let signature = signature.to_pem(LineEnding::LF).map_err(unusable)?;
+        self.git().commit_signed(text, &signature, None).map(|oid| oid.to_string()).map_err(git)
+    }
+
+    /// Where a branch of the remote stands; none if there is no such branch.
+    pub(super) fn remote_branch(
+        &self,
+        config: &SourceConfig,
+        branch: &str,
+    ) -> Result<Option<String>, MirrorError> {
+        let failed = |source: git2::Error| MirrorError::Fetch {
+            branch: branch.to_owned(),
+            url: shown(&config.url),
+            source: source.into(),
+        };
+        let address = denv_git_transport::for_libgit2(&config.url).map_err(failed)?;
+        let mut remote = self.git().remote_anonymous(&address).map_err(failed)?;
+        remote.connect(Direction::Fetch).map_err(failed)?;
+        let wanted = format!("refs/heads/{branch}");
+        let listed = remote.list().map_err(failed)?;
+        Ok(listed.iter().find(|head| head.name() == wanted).map(|head| head.oid().to_string()))
+    }
+
+    /// Makes a branch of the remote point to a commit, if it still stands where it is expected: at `base`, or nowhere.
+    pub(super) fn push(
+        &self,
+        config: &SourceConfig,
+        commit: &str,
+        branch: &str,
+        base: Option<&str>,
+    ) -> Result<(), PushError> {
+        let url = shown(&config.url);
+        let failed = |source: git2::Error| PushError::Failed {
+            branch: branch.to_owned(),
+            url: url.clone(),
+            source: source.into(),
+        };
+        let moved = || PushError::Moved { branch: branch.to_owned() };
+        let here = format!("refs/denv/push/{branch}");
+        let oid = Oid::from_str(commit).map_err(failed)?;
+        self.git().reference(&here, oid, true, "to be pushed").map_err(failed)?;
+        let expected = base.map_or(Ok(Oid::ZERO_SHA1), Oid::from_str).map_err(failed)?;
+        let (rejected, stands_elsewhere) = (RefCell::new(None), RefCell::new(false));
+        let address = denv_git_transport::for_libgit2(&config.url).map_err(failed)?;
+        let mut remote = self.git().remote_anonymous(&address).map_err(failed)?;
+        let mut callbacks = RemoteCallbacks::new();
+        callbacks.push_negotiation(|updates| {
+            if updates.iter().all(|update| update.src() == expected) {
+                return Ok(());
+            }
+            stands_elsewhere.replace(true);
+            Err(git2::Error::from_str("the branch has moved"))
+        });
+        callbacks.push_update_reference(|_, status| {
+            rejected.replace(status.map(str::to_owned));
+            Ok(())
+        });
+        let mut options = PushOptions::new();
+        options.remote_callbacks(callbacks);
+        let pushed = remote.push(&[format!("{here}:refs/heads/{branch}")], Some(&mut options));
+        drop(options);
+        let _ = self.git().find_reference(&here).and_then(|mut reference| reference.delete());
+        match (pushed, rejected.into_inner()) {
+            _ if stands_elsewhere.into_inner() => Err(moved()),
+            (Err(error), _) if error.code() == ErrorCode::NotFastForward => Err(moved()),
+            // The remote's own word for a branch that moved between listing and pushing.
+            (_, Some(why)) if why.contains("fetch first") || why.contains("lock") => Err(moved()),
+            (_, Some(why)) => Err(PushError::Rejected { url, why }),
+            (Err(error), None) => Err(failed(error)),
+            (Ok(()), None) => Ok(()),
+        }
+    }
+}

@@ -11,7 +11,7 @@ use denv_schema::quantity::Period;
 use denv_schema::tree::Files;
 use denv_schema::{StageId, edit};
 
-use crate::client::{Client, Connection};
+use crate::client::{Client, ClientError, Connection};
 use crate::comparison::text;
 use crate::error::Error;
 use crate::inputs::Inputs;
@@ -187,6 +187,10 @@ fn texts(files: &Files) -> BTreeMap<String, String> {
     files.iter().map(text).collect()
 }
 
+fn files(texts: &BTreeMap<String, String>) -> Files {
+    texts.iter().map(|(path, text)| (path.clone(), text.clone().into_bytes())).collect()
+}
+
 /// Has it committed, says what was done, and follows it if that is wanted.
 pub(crate) async fn change(
     request: ChangeRequest,
@@ -206,7 +210,13 @@ pub(crate) async fn change(
         dry_run: how.dry_run.is_some(),
         ..request
     };
-    let answer = client.change(&source, &request).await?;
+    let answer = client.change(&source, &request).await.inspect_err(|error| {
+        if let ClientError::Refused { diagnostics, .. } = error
+            && !diagnostics.is_empty()
+        {
+            explain(diagnostics, &files(&request.manifests), output);
+        }
+    })?;
     let view: ChangeView = answer.read()?;
     match how.output {
         Format::Json => output.json(&answer.0)?,

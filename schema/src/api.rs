@@ -27,6 +27,9 @@ pub struct ErrorMessage {
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// What is wrong with the manifests that came with the request.
+    #[serde(default, skip_serializing_if = "Diagnostics::is_empty")]
+    pub diagnostics: Diagnostics,
 }
 
 /// `GET /v1/sources`

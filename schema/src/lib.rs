@@ -14,6 +14,7 @@ pub mod edit;
 pub mod launch;
 pub mod manifest;
 mod name;
+pub mod permission;
 pub mod quantity;
 pub mod secret;
 pub mod tree;

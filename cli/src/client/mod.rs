@@ -8,6 +8,7 @@ mod watch;
 use std::error::Error as _;
 use std::time::Duration;
 
+use denv_schema::Diagnostics;
 use denv_schema::api::{ErrorBody, List};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde::Serialize;
@@ -36,7 +37,7 @@ pub(crate) enum ClientError {
     Unauthorised { server: String, given: TokenSource },
     /// It understood and says no.
     #[error("{message}")]
-    Refused { message: String, hint: Option<String>, status: StatusCode },
+    Refused { message: String, hint: Option<String>, status: StatusCode, diagnostics: Diagnostics },
     #[error("{server} answered {status}, and not as a control plane does")]
     Unexpected { server: String, status: StatusCode },
     #[error("the control plane's answer is not what this `denv` understands")]
@@ -107,9 +108,12 @@ impl Client {
             return Err(ClientError::Unauthorised { server, given: self.source.clone() });
         }
         match response.json::<ErrorBody>().await {
-            Ok(ErrorBody { error }) => {
-                Err(ClientError::Refused { message: error.message, hint: error.hint, status })
-            }
+            Ok(ErrorBody { error }) => Err(ClientError::Refused {
+                message: error.message,
+                hint: error.hint,
+                status,
+                diagnostics: error.diagnostics,
+            }),
             Err(_) => Err(ClientError::Unexpected { server, status }),
         }
     }

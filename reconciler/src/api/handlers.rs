@@ -10,7 +10,7 @@ use denv_schema::api::{
     DeploymentView, EventView, GatewayView, HostView, JoinRole, Level, List, ManifestView, RolloutRequest,
     SourceView, StageView, TokenRequest, TokenResponse, UnitView, UsageView,
 };
-use denv_schema::manifest::Kind;
+use denv_schema::manifest::{Kind, Role as Access};
 use denv_schema::{Name, StageId};
 use jiff::{SignedDuration, Timestamp};
 use rand::Rng as _;
@@ -18,6 +18,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+use super::person::Person;
 use super::{Api, ApiError, views};
 use crate::orchestrator::{Ask, AskError, State};
 use crate::source::SourceHandle;
@@ -38,7 +39,7 @@ pub(super) fn list<T>(items: Vec<T>) -> Answer<List<T>> {
 
 impl Api {
     /// The world as last planned. Before a first revision is in force there is none, which is no empty world.
-    async fn world(&self) -> Result<Arc<State>, ApiError> {
+    pub(super) async fn world(&self) -> Result<Arc<State>, ApiError> {
         if self.catalog.borrow().is_some() {
             // A first revision is in force, and planned in a moment.
             let mut states = self.state.clone();
@@ -76,18 +77,22 @@ pub(super) struct OfStage {
     limit: Option<u32>,
 }
 
-pub(super) async fn stages(Extracted(api): Shared) -> Answer<List<StageView>> {
+pub(super) async fn stages(Extracted(api): Shared, person: Person) -> Answer<List<StageView>> {
     let state = api.world().await?;
     let stages = state.catalog.iter().flat_map(|catalog| catalog.stages.keys());
+    let stages = stages.filter(|id| person.sees(id));
     list(stages.filter_map(|id| views::stage(&state, id)).collect())
 }
 
 pub(super) async fn stage(
     Extracted(api): Shared,
+    person: Person,
     Path((environment, stage)): Path<(String, String)>,
 ) -> Answer<StageView> {
     let state = api.world().await?;
-    find_stage(&state, &environment, &stage).map(Json)
+    let view = find_stage(&state, &environment, &stage)?;
+    person.must(Access::Viewer, &view.stage)?;
+    Ok(Json(view))
 }
 
 fn find_stage(state: &State, environment: &str, stage: &str) -> Result<StageView, ApiError> {
@@ -107,13 +112,15 @@ fn find_stage(state: &State, environment: &str, stage: &str) -> Result<StageView
 
 pub(super) async fn rollout(
     Extracted(api): Shared,
+    person: Person,
     Path((environment, stage)): Path<(String, String)>,
     request: Result<Json<RolloutRequest>, JsonRejection>,
 ) -> Answer<StageView> {
     let Json(request) = request?;
     let id = find_stage(&*api.world().await?, &environment, &stage)?.stage;
+    person.must(Access::Operator, &id)?;
     let (sender, answer) = oneshot::channel();
-    let ask = Ask { stage: id, action: request.action, who: "admin".to_owned(), answer: sender };
+    let ask = Ask { stage: id, action: request.action, who: person.name(), answer: sender };
     let mut changes = api.state.clone();
     changes.mark_unchanged();
     let stopping = || ApiError::unavailable("the control plane is stopping");
@@ -130,34 +137,42 @@ pub(super) async fn rollout(
 
 pub(super) async fn deployments(
     Extracted(api): Shared,
+    person: Person,
     query: Result<Query<OfStage>, QueryRejection>,
 ) -> Answer<List<DeploymentView>> {
     let Query(query) = query?;
     let limit = query.limit.unwrap_or(50).min(MOST_ROWS);
     let found = api.store.deployments(query.stage.as_ref(), limit).await?;
-    list(found.iter().map(|(stage, deployment)| views::deployment(stage, deployment)).collect())
+    let seen = found.iter().filter(|(stage, _)| person.sees(stage));
+    list(seen.map(|(stage, deployment)| views::deployment(stage, deployment)).collect())
 }
 
 pub(super) async fn units(
     Extracted(api): Shared,
+    person: Person,
     query: Result<Query<OfStage>, QueryRejection>,
 ) -> Answer<List<UnitView>> {
     let Query(query) = query?;
-    list(views::units(&*api.world().await?, query.stage.as_ref()))
+    let units = views::units(&*api.world().await?, query.stage.as_ref());
+    list(units.into_iter().filter(|unit| person.sees(&unit.stage)).collect())
 }
 
-pub(super) async fn hosts(Extracted(api): Shared) -> Answer<List<HostView>> {
+pub(super) async fn hosts(Extracted(api): Shared, person: Person) -> Answer<List<HostView>> {
+    person.must_somewhere(Access::Viewer)?;
     list(views::hosts(&*api.world().await?))
 }
 
-pub(super) async fn gateways(Extracted(api): Shared) -> Answer<List<GatewayView>> {
+pub(super) async fn gateways(Extracted(api): Shared, person: Person) -> Answer<List<GatewayView>> {
+    person.must_somewhere(Access::Viewer)?;
     list(views::gateways(&*api.world().await?))
 }
 
 pub(super) async fn manifests(
     Extracted(api): Shared,
+    person: Person,
     Path(kind): Path<String>,
 ) -> Answer<List<ManifestView>> {
+    person.must_somewhere(Access::Viewer)?;
     let found = Kind::of_word(&kind);
     let Some(kind) = found else {
         let known = Kind::ALL.iter().map(|kind| kind.plural()).collect::<Vec<_>>().join(", ");
@@ -180,8 +195,10 @@ pub(super) struct EventsQuery {
 
 pub(super) async fn events(
     Extracted(api): Shared,
+    person: Person,
     query: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Answer<List<EventView>> {
+    person.must_somewhere(Access::Viewer)?;
     let Query(query) = query?;
     let limit = query.limit.unwrap_or(50).min(MOST_ROWS);
     list(
@@ -206,8 +223,10 @@ pub(super) struct UsageQuery {
 
 pub(super) async fn usage(
     Extracted(api): Shared,
+    person: Person,
     query: Result<Query<UsageQuery>, QueryRejection>,
 ) -> Answer<List<UsageView>> {
+    person.must_everywhere(Access::Viewer)?;
     let Query(query) = query?;
     let since = query.since.unwrap_or(Timestamp::UNIX_EPOCH);
     list(api.store.usage(since, query.customer.as_deref()).await?)
@@ -215,8 +234,10 @@ pub(super) async fn usage(
 
 pub(super) async fn grant_token(
     Extracted(api): Shared,
+    person: Person,
     request: Result<Json<TokenRequest>, JsonRejection>,
 ) -> Answer<TokenResponse> {
+    person.must_everywhere(Access::Admin)?;
     let Json(request) = request?;
     let role = match request.role {
         JoinRole::Host => Role::Host,

@@ -2,9 +2,11 @@
 //!
 //! It shows and passes on; it decides nothing.
 
+mod changes;
 mod handlers;
 mod metrics;
 mod openapi;
+mod person;
 mod server;
 mod sources;
 mod views;
@@ -14,16 +16,15 @@ mod webhooks;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Request, State as Extracted};
-use axum::http::{StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use denv_link::Authority;
 use denv_schema::api::{ErrorBody, ErrorMessage};
-use denv_schema::{Catalog, Digest};
-use subtle::ConstantTimeEq as _;
+use denv_schema::{Catalog, Diagnostics, Digest};
 use tokio::sync::{mpsc, watch};
 
 use crate::orchestrator::{Ask, State};
@@ -41,9 +42,12 @@ pub struct Api {
     pub catalog: watch::Receiver<Option<Arc<Catalog>>>,
     pub asks: mpsc::Sender<Ask>,
     pub authority: Arc<Authority>,
-    /// Of the one token that may ask anything.
+    /// Of the control plane's own token, which may ask anything.
     pub admin_token: Digest,
 }
+
+/// More manifests than this are better committed by hand.
+const LARGEST_CHANGE: usize = 16 << 20;
 
 /// All routes. Health, metrics and the API's own description need no token: they show nothing of the tenant's. Hooks carry
 /// their forge's signature instead.
@@ -52,6 +56,11 @@ pub fn router(api: Arc<Api>) -> Router {
         .route("/v1/sources", get(sources::sources))
         .route("/v1/sources/{name}/refresh", post(sources::refresh))
         .route("/v1/sources/{name}/approve", post(sources::approve))
+        .route(
+            "/v1/sources/{name}/changes",
+            post(changes::change).layer(DefaultBodyLimit::max(LARGEST_CHANGE)),
+        )
+        .route("/v1/snapshot", get(changes::snapshot))
         .route("/v1/stages", get(handlers::stages))
         .route("/v1/stages/{environment}/{stage}", get(handlers::stage))
         .route("/v1/stages/{environment}/{stage}/rollout", post(handlers::rollout))
@@ -64,7 +73,7 @@ pub fn router(api: Arc<Api>) -> Router {
         .route("/v1/watch", get(watch_stream::watch))
         .route("/v1/usage", get(handlers::usage))
         .route("/v1/tokens", post(handlers::grant_token))
-        .layer(from_fn_with_state(Arc::clone(&api), authorize));
+        .layer(from_fn_with_state(Arc::clone(&api), person::identify));
     Router::new()
         .route(
             "/v1/webhooks/{source}",
@@ -78,46 +87,35 @@ pub fn router(api: Arc<Api>) -> Router {
         .with_state(api)
 }
 
-async fn authorize(Extracted(api): Extracted<Arc<Api>>, request: Request, next: Next) -> Response {
-    let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = header.and_then(|value| value.strip_prefix("Bearer "));
-    let granted = token.is_some_and(|token| {
-        let given = Digest::of_bytes(token.trim().as_bytes());
-        given.as_bytes().ct_eq(api.admin_token.as_bytes()).into()
-    });
-    if granted {
-        return next.run(request).await;
-    }
-    ApiError {
-        status: StatusCode::UNAUTHORIZED,
-        message: "this needs a token".to_owned(),
-        hint: Some(
-            "send `Authorization: Bearer …` with the token from the reconciler's `admin-token` file"
-                .to_owned(),
-        ),
-    }
-    .into_response()
-}
-
 /// A refusal, as the client sees it.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     status: StatusCode,
     message: String,
     hint: Option<String>,
+    /// What is wrong with the manifests that came with the request.
+    diagnostics: Diagnostics,
 }
 
 impl ApiError {
+    fn of(status: StatusCode, message: impl Into<String>) -> Self {
+        ApiError { status, message: message.into(), hint: None, diagnostics: Diagnostics::default() }
+    }
+
+    fn forbidden(message: impl Into<String>) -> Self {
+        ApiError::of(StatusCode::FORBIDDEN, message)
+    }
+
     fn not_found(message: impl Into<String>) -> Self {
-        ApiError { status: StatusCode::NOT_FOUND, message: message.into(), hint: None }
+        ApiError::of(StatusCode::NOT_FOUND, message)
     }
 
     fn bad_request(message: impl Into<String>) -> Self {
-        ApiError { status: StatusCode::BAD_REQUEST, message: message.into(), hint: None }
+        ApiError::of(StatusCode::BAD_REQUEST, message)
     }
 
     fn conflict(message: impl Into<String>) -> Self {
-        ApiError { status: StatusCode::CONFLICT, message: message.into(), hint: None }
+        ApiError::of(StatusCode::CONFLICT, message)
     }
 
     fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -126,7 +124,7 @@ impl ApiError {
     }
 
     fn unavailable(message: impl Into<String>) -> Self {
-        ApiError { status: StatusCode::SERVICE_UNAVAILABLE, message: message.into(), hint: None }
+        ApiError::of(StatusCode::SERVICE_UNAVAILABLE, message)
     }
 }
 
@@ -151,7 +149,9 @@ impl From<StoreError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let body = ErrorBody { error: ErrorMessage { message: self.message, hint: self.hint } };
+        let body = ErrorBody {
+            error: ErrorMessage { message: self.message, hint: self.hint, diagnostics: self.diagnostics },
+        };
         (self.status, axum::Json(body)).into_response()
     }
 }

@@ -5,6 +5,7 @@ use denv_schema::api::{
     ApprovalRequest, DeploymentView, ErrorBody, EventView, GatewayView, HookAnswer, HostView, List,
     ManifestView, RolloutRequest, SourceView, StageView, TokenRequest, TokenResponse, UnitView, UsageView,
 };
+use denv_schema::change::{ChangeRequest, ChangeView};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
@@ -28,6 +29,12 @@ fn document() -> Value {
         "Accept the revision that waits because of what it deletes",
         &["name"],
     );
+    describe.post::<ChangeRequest, ChangeView>(
+        "/v1/sources/{name}/changes",
+        "Change manifests in the source's repository, as a commit in the asker's name",
+        &["name"],
+    );
+    describe.get::<Value>("/v1/snapshot", "Everything a plan is made of, for previews", &[], &[]);
     describe.post::<Value, HookAnswer>(
         "/v1/webhooks/{source}",
         "A forge's push hook: it carries the forge's signature instead of a token",

@@ -6,8 +6,10 @@ use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State as Extracted};
 use denv_schema::api::{ApprovalRequest, List, SourceView};
+use denv_schema::manifest::Role;
 
 use super::handlers::{Answer, PLANNED_WITHIN, Shared, list};
+use super::person::Person;
 use super::{Api, ApiError};
 use crate::orchestrator::State;
 use crate::source::{ApprovalError, Gone, SourceHandle};
@@ -24,7 +26,7 @@ impl Api {
 
     /// Waits until what is in force is planned: who asks next is to see what the revision means, a deployment that is
     /// open, not the stage before it.
-    async fn planned(&self) {
+    pub(super) async fn planned(&self) {
         let mut states = self.state.clone();
         let planned = |state: &Arc<State>| match (&state.catalog, &*self.catalog.borrow()) {
             (Some(planned), Some(in_force)) => Arc::ptr_eq(planned, in_force),
@@ -34,12 +36,18 @@ impl Api {
     }
 }
 
-pub(super) async fn sources(Extracted(api): Shared) -> Answer<List<SourceView>> {
+pub(super) async fn sources(Extracted(api): Shared, person: Person) -> Answer<List<SourceView>> {
+    person.must_somewhere(Role::Viewer)?;
     list(api.sources.iter().map(SourceHandle::view).collect())
 }
 
 /// Looks at the remote now, and answers when it has been looked at and judged.
-pub(super) async fn refresh(Extracted(api): Shared, Path(name): Path<String>) -> Answer<SourceView> {
+pub(super) async fn refresh(
+    Extracted(api): Shared,
+    person: Person,
+    Path(name): Path<String>,
+) -> Answer<SourceView> {
+    person.must_somewhere(Role::Operator)?;
     let source = api.source(&name)?;
     source.look().await?;
     api.planned().await;
@@ -49,12 +57,14 @@ pub(super) async fn refresh(Extracted(api): Shared, Path(name): Path<String>) ->
 /// Accepts the revision that waits for it, and answers when that is planned.
 pub(super) async fn approve(
     Extracted(api): Shared,
+    person: Person,
     Path(name): Path<String>,
     request: Result<Json<ApprovalRequest>, JsonRejection>,
 ) -> Answer<SourceView> {
+    person.must_everywhere(Role::Admin)?;
     let Json(request) = request?;
     let source = api.source(&name)?;
-    source.approve(request.revision, "admin".to_owned()).await??;
+    source.approve(request.revision, person.name()).await??;
     api.planned().await;
     Ok(Json(source.view()))
 }

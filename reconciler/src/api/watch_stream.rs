@@ -10,9 +10,11 @@ use axum::http::HeaderMap;
 use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
 use denv_schema::api::EventView;
+use denv_schema::manifest::Role;
 use futures::Stream;
 use serde::Deserialize;
 
+use super::person::Person;
 use super::{Api, ApiError};
 use crate::store::EventQuery;
 
@@ -29,9 +31,11 @@ const AT_ONCE: u32 = 500;
 /// Events after `?after=`, or after the `Last-Event-ID` of a client that comes again, or from now on.
 pub(super) async fn watch(
     Extracted(api): Extracted<Arc<Api>>,
+    person: Person,
     Query(from): Query<From>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
+    person.must_somewhere(Role::Viewer)?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
     let after = match last.or(from.after) {
         Some(after) => after,

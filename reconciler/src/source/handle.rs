@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use denv_schema::api::SourceView;
 use denv_schema::change::{ChangeRequest, ChangeView};
+use denv_schema::tree::Files;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::approval::{Approval, ApprovalError};
 use super::branch::Author;
 use super::config::SourceConfig;
+use super::mirror::{Mirror, MirrorError};
 use super::publication::{Permission, Publication, PublicationError};
 
 pub enum Request {
@@ -72,6 +74,13 @@ impl SourceHandle {
         let approval = Approval { commit, who, answer };
         self.requests.send(Request::Approve(approval)).await.map_err(|_| Gone)?;
         answered.await.map_err(|_| Gone)
+    }
+
+    /// The files of the revision in force; none before there is one.
+    pub async fn files_in_force(&self) -> Result<Files, MirrorError> {
+        let Some(accepted) = self.view().accepted else { return Ok(Files::new()) };
+        let config = Arc::clone(&self.config);
+        super::blocking(move || Ok(Mirror::open(&config)?.files(&accepted.commit, &config.folder)?.0)).await
     }
 
     /// Has manifests changed in the repository, as a commit of `author`, if `permission` allows what that comes to.

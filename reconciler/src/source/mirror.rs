@@ -15,7 +15,7 @@ use super::{SourceConfig, packs, shown};
 pub(super) struct Mirror(Repository);
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum MirrorError {
+pub enum MirrorError {
     #[error("cannot open the mirror `{path}`; remove it, and it is made again")]
     Open { path: PathBuf, source: GitError },
     #[error("cannot fetch branch `{branch}` from `{url}`")]

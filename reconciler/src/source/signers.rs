@@ -35,7 +35,7 @@ struct Bounds {
 /// A line that can't be followed. What is not understood must not pass for a permission.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {fault}")]
-pub(super) struct InvalidSigners {
+pub struct InvalidSigners {
     line: usize,
     fault: String,
 }

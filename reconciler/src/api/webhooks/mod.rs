@@ -25,22 +25,14 @@ pub(super) async fn receive(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<(StatusCode, Json<HookAnswer>), ApiError> {
-    let body = body.map_err(|rejection| ApiError {
-        status: rejection.status(),
-        message: rejection.body_text(),
-        hint: None,
-    })?;
+    let body = body.map_err(|rejection| ApiError::of(rejection.status(), rejection.body_text()))?;
     // Strangers learn the same from every refusal; the log says more.
     let refuse = |why: String| {
         tracing::debug!(source = name, "a hook was refused: {why}");
-        ApiError {
-            status: StatusCode::UNAUTHORIZED,
-            message: "the hook's signature does not hold".to_owned(),
-            hint: Some(format!(
-                "check that there is a source `{}` with a webhook secret, and that the forge has the same secret",
-                name.chars().filter(|c| !c.is_control()).take(80).collect::<String>()
-            )),
-        }
+        ApiError::of(StatusCode::UNAUTHORIZED, "the hook's signature does not hold").hint(format!(
+            "check that there is a source `{}` with a webhook secret, and that the forge has the same secret",
+            name.chars().filter(|c| !c.is_control()).take(80).collect::<String>()
+        ))
     };
     let source = api.source(&name).map_err(|_| refuse("there is no such source".to_owned()))?;
     let config = source.config();

@@ -11,7 +11,8 @@ const FLOORS: [(&str, &[&[&str]]); 3] = [
     (
         "reconciler/src",
         &[
-            &["main", "arguments"],
+            &["main"],
+            &["arguments", "tenant"],
             &["api"],
             &["orchestrator"],
             &["source", "link"],

@@ -89,9 +89,24 @@ impl Authority {
         now: Timestamp,
         lifetime: Duration,
     ) -> Result<Credentials, AuthorityError> {
+        self.issue_for(identity, &[], now, lifetime)
+    }
+
+    /// The same for one that goes by other identities too: the control plane of several tenants.
+    pub fn issue_for(
+        &self,
+        identity: &Identity,
+        also: &[Identity],
+        now: Timestamp,
+        lifetime: Duration,
+    ) -> Result<Credentials, AuthorityError> {
         let key = KeyPair::generate().map_err(AuthorityError::Sign)?;
-        let certificate =
-            leaf(identity, now, lifetime).signed_by(&key, &self.issuer).map_err(AuthorityError::Sign)?;
+        let mut params = leaf(identity, now, lifetime);
+        for identity in also {
+            let name = identity.dns_name().try_into().expect("identities are ASCII DNS names");
+            params.subject_alt_names.push(rcgen::SanType::DnsName(name));
+        }
+        let certificate = params.signed_by(&key, &self.issuer).map_err(AuthorityError::Sign)?;
         let der = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).expect("rcgen writes valid PEM");
         Ok(Credentials {
             chain: vec![der(&certificate.pem()), der(&self.certificate_pem)],

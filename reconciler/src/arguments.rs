@@ -1,10 +1,15 @@
 //! The command line.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
-use denv_reconciler::source::{DeletionShare, SecretReference};
+use denv_git_transport::{CredentialsPlace, Options};
+use denv_reconciler::source::settings::{self, SettingsError};
+use denv_reconciler::source::{DeletionShare, SecretReference, SourceConfig};
+use denv_schema::Name;
 use denv_schema::quantity::Period;
 
 /// denv's control plane: watches a Git repository of manifests and makes the hosts run what it says.
@@ -16,6 +21,9 @@ use denv_schema::quantity::Period;
   Watch a repository; hosts and gateways dial in on port 7442:
     denv-reconciler --source https://git.example.com/ml/serving.git --link-listen 0.0.0.0:7442
 
+  Several repositories, for several tenants:
+    denv-reconciler --sources /etc/denv/sources.yaml
+
   Try it on one machine:
     denv-reconciler --source ./config --state-dir ./state
 
@@ -23,12 +31,23 @@ The first start makes STATE-DIR/admin-token; `denv` sends it (DENV_TOKEN_FILE)."
 )]
 pub(crate) struct Arguments {
     /// The repository: a path, https://…, ssh://… or git@HOST:PATH
-    #[arg(long, env = "DENV_SOURCE", hide_env_values = true, value_name = "URL")]
-    pub(crate) source: String,
+    #[arg(
+        long,
+        env = "DENV_SOURCE",
+        hide_env_values = true,
+        value_name = "URL",
+        required_unless_present = "sources",
+        conflicts_with = "sources"
+    )]
+    source: Option<String>,
+
+    /// A file (YAML) that lists several sources, each with its tenant, in place of --source and what goes with it
+    #[arg(long, env = "DENV_SOURCES", value_name = "FILE")]
+    sources: Option<PathBuf>,
 
     /// The branch to follow
     #[arg(long, env = "DENV_SOURCE_BRANCH", default_value = "main")]
-    pub(crate) source_branch: String,
+    source_branch: String,
 
     /// The folder of the repository that holds the manifests [default: all of it]
     #[arg(
@@ -38,45 +57,45 @@ pub(crate) struct Arguments {
         hide_default_value = true,
         value_name = "FOLDER"
     )]
-    pub(crate) source_folder: String,
+    source_folder: String,
 
     /// Certificates (PEM) of a private authority to trust for an https source, besides the system's
     #[arg(long, env = "DENV_SOURCE_CA", value_name = "FILE")]
-    pub(crate) source_ca: Option<PathBuf>,
+    source_ca: Option<PathBuf>,
 
     /// A file that holds `user:password`, or a token, for an https source; read anew at each look
     #[arg(long, env = "DENV_SOURCE_CREDENTIALS", value_name = "FILE")]
-    pub(crate) source_credentials: Option<PathBuf>,
+    source_credentials: Option<PathBuf>,
 
     /// What to run in place of `ssh` for an ssh source, as Git does: `ssh -i FILE`
     #[arg(long, env = "GIT_SSH_COMMAND", hide_env_values = true, value_name = "COMMAND")]
-    pub(crate) source_ssh_command: Option<String>,
+    source_ssh_command: Option<String>,
 
     /// Who may sign commits, as in Git's `gpg.ssh.allowedSignersFile`; with it, every new commit must be signed. Read
     /// anew at each look
     #[arg(long, env = "DENV_SOURCE_ALLOWED_SIGNERS", value_name = "FILE")]
-    pub(crate) source_allowed_signers: Option<PathBuf>,
+    source_allowed_signers: Option<PathBuf>,
 
     /// The SSH key (without a passphrase) that signs commits which denv makes for people who apply
     #[arg(long, env = "DENV_SOURCE_SIGNING_KEY", value_name = "FILE")]
-    pub(crate) source_signing_key: Option<PathBuf>,
+    source_signing_key: Option<PathBuf>,
 
     /// The secret that the forge signs its push hooks with: file:PATH or env:NAME. Hooks go to
     /// /v1/webhooks/SOURCE-NAME of the API
     #[arg(long, env = "DENV_SOURCE_WEBHOOK_SECRET", value_name = "REFERENCE")]
-    pub(crate) source_webhook_secret: Option<SecretReference>,
+    source_webhook_secret: Option<SecretReference>,
 
     /// A revision that deletes more than this share of units, hosts, customers or keys waits for `denv source approve`
     #[arg(long, env = "DENV_SOURCE_DELETION_SHARE", default_value = "30%", value_name = "PERCENT")]
-    pub(crate) source_deletion_share: DeletionShare,
+    source_deletion_share: DeletionShare,
 
     /// The name under which the source is shown
     #[arg(long, env = "DENV_SOURCE_NAME", default_value = "main")]
-    pub(crate) source_name: String,
+    source_name: String,
 
     /// How often to look at the repository; `denv source refresh` (a hook) makes it look at once
     #[arg(long, env = "DENV_POLL", default_value = "15s", value_name = "PERIOD")]
-    pub(crate) poll: Period,
+    poll: Period,
 
     /// Where records, keys and the mirror are kept
     #[arg(long, env = "DENV_STATE_DIR", default_value = "/var/lib/denv-reconciler", value_name = "DIR")]
@@ -105,6 +124,35 @@ pub(crate) struct Arguments {
     /// How to write the log, to standard error; RUST_LOG filters it
     #[arg(long, env = "DENV_LOG_FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
+}
+
+impl Arguments {
+    /// The sources of each tenant: those of the file, or the one that the flags describe.
+    pub(crate) fn sources(&self) -> Result<BTreeMap<Name, Vec<SourceConfig>>, SettingsError> {
+        if let Some(file) = &self.sources {
+            return settings::read(file, &self.state_dir.join("mirrors"));
+        }
+        let remote = Options {
+            authorities: self.source_ca.clone(),
+            credentials: self.source_credentials.clone().map(CredentialsPlace::File),
+            ssh_command: self.source_ssh_command.clone(),
+            ..Options::default()
+        };
+        let config = SourceConfig {
+            name: self.source_name.clone(),
+            url: self.source.clone().unwrap_or_default(),
+            branch: self.source_branch.clone(),
+            folder: self.source_folder.clone(),
+            mirror: self.state_dir.join("mirror"),
+            poll: self.poll.get(),
+            remote: Arc::new(remote),
+            webhook_secret: self.source_webhook_secret.clone(),
+            allowed_signers: self.source_allowed_signers.clone(),
+            signing_key: self.source_signing_key.clone(),
+            deletion_share: self.source_deletion_share,
+        };
+        Ok(BTreeMap::from([(denv_link::identity::tenant(), vec![config])]))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

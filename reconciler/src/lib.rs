@@ -2,7 +2,8 @@
 //!
 //! | floor | modules |
 //! | --- | --- |
-//! | top | `main`, `arguments` |
+//! | top | `main` |
+//! | | `arguments` \| `tenant`: what is set; what runs for each tenant |
 //! | | `api`: HTTP/JSON for people and tools |
 //! | | `orchestrator`: gather, plan, execute; owns the records |
 //! | | `source` \| `link`: Git on one side, hosts and gateways on the other |

@@ -1,6 +1,7 @@
 //! Wires the control plane together and runs it.
 
 mod arguments;
+mod tenant;
 
 use std::fs;
 use std::io::Write as _;
@@ -14,17 +15,15 @@ use anyhow::{Context as _, bail};
 use arguments::{Arguments, LogFormat};
 use clap::Parser as _;
 use denv_link::Authority;
-use denv_reconciler::api::{self, Api, Listener, TlsFiles};
-use denv_reconciler::link::{self, Link, Queues, Serving};
-use denv_reconciler::observation::Observation;
-use denv_reconciler::orchestrator::{Orchestrator, State};
-use denv_reconciler::source::{Source, SourceConfig};
+use denv_reconciler::api::{self, Listener, TlsFiles};
+use denv_reconciler::link::{self, Links};
 use denv_reconciler::store::Store;
 use denv_schema::Digest;
+use futures::future::select_all;
 use jiff::Timestamp;
 use rand::Rng as _;
+use tenant::{Shared, Tenant};
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 fn main() -> ExitCode {
@@ -54,21 +53,19 @@ fn main() -> ExitCode {
 
 async fn run(arguments: Arguments) -> anyhow::Result<()> {
     // Before anything uses Git.
-    denv_git_transport::register(denv_git_transport::Options {
-        authorities: arguments.source_ca,
-        credentials: arguments.source_credentials,
-        ssh_command: arguments.source_ssh_command,
-        ..Default::default()
-    });
+    denv_git_transport::register();
     let dir = &arguments.state_dir;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| {
         format!("cannot make the state folder `{}`; choose one with --state-dir", dir.display())
     })?;
     let _lock = lock(dir)?;
-    let authority = Arc::new(authority(dir)?);
-    let admin_token = admin_token(dir)?;
-    let tenant = denv_link::identity::tenant();
-    let store = Store::open(&dir.join("denv.db"), &tenant).await?;
+    let configs = arguments.sources()?;
+    let shared = Shared {
+        authority: Arc::new(authority(dir)?),
+        admin_token: admin_token(dir)?,
+        certificate_lifetime: arguments.certificate_lifetime.get(),
+    };
+    let store = Store::open(&dir.join("denv.db"), &denv_link::identity::tenant()).await?;
     let tls = arguments.api_tls_certificate.as_deref().zip(arguments.api_tls_key.as_deref());
     let tls = tls.map(|(certificate, key)| TlsFiles { certificate, key });
     let api_listener = Listener::bind(arguments.api_listen, tls).await?;
@@ -78,71 +75,21 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
             arguments.link_listen
         )
     })?;
-    let term = store.lead().await?;
-    let observation = Arc::new(Observation::load(&store, Timestamp::now()).await?);
-
-    let (catalog, catalogs) = watch::channel(None);
-    let config = SourceConfig {
-        name: arguments.source_name,
-        url: arguments.source,
-        branch: arguments.source_branch,
-        folder: arguments.source_folder,
-        mirror: dir.join("mirror"),
-        poll: arguments.poll.get(),
-        webhook_secret: arguments.source_webhook_secret,
-        allowed_signers: arguments.source_allowed_signers,
-        signing_key: arguments.source_signing_key,
-        deletion_share: arguments.source_deletion_share,
-    };
-    let (source, source_handle) = Source::new(config, store.clone(), catalog).await?;
-    let (state, states) = watch::channel(Arc::new(State::default()));
-    let (serving, servings) = watch::channel(Arc::new(Serving::default()));
-    let (answer, answers) = mpsc::channel(256);
-    let (ask, asks) = mpsc::channel(16);
-    let queues = Arc::new(Queues::default());
-    let orchestrator = Orchestrator {
-        records: store.records().await?,
-        store: store.clone(),
-        term,
-        catalog: catalogs.clone(),
-        observation: Arc::clone(&observation),
-        answers,
-        asks,
-        queues: Arc::clone(&queues),
-        state,
-        serving,
-        doubtful: false,
-    };
-    let lifetime = arguments.certificate_lifetime.get();
-    let link = Link::new(
-        store.clone(),
-        Arc::clone(&observation),
-        Arc::clone(&authority),
-        tenant,
-        term,
-        lifetime,
-        servings,
-        answer,
-        queues,
-    );
-    let api = Api {
-        store: store.clone(),
-        state: states,
-        sources: vec![source_handle],
-        catalog: catalogs,
-        asks: ask,
-        authority,
-        admin_token,
-    };
-    tracing::info!(api = %arguments.api_listen, link = %arguments.link_listen, term, "leading");
+    let mut tenants = Vec::new();
+    for (name, configs) in configs {
+        let store = store.of_tenant(&name);
+        tenants.push(Tenant::new(name, configs, store, &shared).await?);
+    }
+    tracing::info!(api = %arguments.api_listen, link = %arguments.link_listen, "listening");
 
     let stop = CancellationToken::new();
+    let links = Links::new(tenants.iter().map(|tenant| Arc::clone(&tenant.link)));
+    let routes = api::routers(tenants.iter().map(|tenant| (tenant.name.clone(), Arc::clone(&tenant.api))));
+    let running = select_all(tenants.into_iter().map(|tenant| Box::pin(tenant.run())));
     tokio::select! {
-        () = source.run() => bail!("the source ended"),
-        led = orchestrator.run() => led.context("the orchestrator ended"),
-        served = link::serve(Arc::new(link), link_listener, stop.clone()) => served.context("the link ended"),
-        served = api_listener.serve(api::router(Arc::new(api)), stop.clone()) => served.context("the API ended"),
-        () = observation.keep_saved(&store) => bail!("saving ended"),
+        (ended, ..) = running => ended,
+        served = link::serve(links, shared.authority, link_listener, stop.clone()) => served.context("the link ended"),
+        served = api_listener.serve(routes, stop.clone()) => served.context("the API ended"),
         () = asked_to_stop() => {
             tracing::info!("stopping; hosts and gateways go on");
             Ok(())

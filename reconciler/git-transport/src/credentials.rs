@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 
 use git2::Error;
 
@@ -10,6 +10,33 @@ use crate::fault::fault;
 
 /// What hosts expect beside a token is any name; GitHub documents this one, and others take it.
 const TOKEN_USER: &str = "x-access-token";
+
+/// Where credentials are; never what they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CredentialsPlace {
+    File(PathBuf),
+    Environment(String),
+}
+
+impl fmt::Display for CredentialsPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CredentialsPlace::File(path) => write!(f, "`{}`", path.display()),
+            CredentialsPlace::Environment(name) => write!(f, "`{name}` in the environment"),
+        }
+    }
+}
+
+impl CredentialsPlace {
+    fn text(&self) -> Result<String, String> {
+        match self {
+            CredentialsPlace::File(path) => fs::read_to_string(path).map_err(|error| error.to_string()),
+            CredentialsPlace::Environment(name) => {
+                std::env::var(name).map_err(|_| "it is not set".to_owned())
+            }
+        }
+    }
+}
 
 #[derive(PartialEq, Eq)]
 pub(crate) struct Credentials {
@@ -26,10 +53,10 @@ impl fmt::Debug for Credentials {
 
 impl Credentials {
     /// Reads `user:password` or a token; `user` is what the address says, and goes with a token.
-    pub(crate) fn read(path: &Path, user: Option<&str>) -> Result<Self, Error> {
-        let of_flag = |what: &str| fault(format!("{what} `{}` (--source-credentials)", path.display()));
-        let text = fs::read_to_string(path)
-            .map_err(|error| fault(format!("{}: {error}", of_flag("cannot read").message())))?;
+    pub(crate) fn read(place: &CredentialsPlace, user: Option<&str>) -> Result<Self, Error> {
+        let of_flag = |what: &str| fault(format!("{what} {place} (--source-credentials)"));
+        let text =
+            place.text().map_err(|error| fault(format!("{}: {error}", of_flag("cannot read").message())))?;
         let text = text.trim_end_matches(['\n', '\r']);
         if text.is_empty() {
             return Err(of_flag("there is nothing in"));
@@ -51,7 +78,7 @@ mod tests {
     fn read(text: &str, user: Option<&str>) -> Result<(String, String), String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), text).unwrap();
-        let read = Credentials::read(file.path(), user);
+        let read = Credentials::read(&CredentialsPlace::File(file.path().to_owned()), user);
         read.map(|found| (found.user, found.password)).map_err(|error| error.message().to_owned())
     }
 
@@ -63,7 +90,10 @@ mod tests {
         assert_eq!(read("t0ken", Some("oauth2")), pair("oauth2", "t0ken"));
         assert!(read("\n", None).unwrap_err().contains("--source-credentials"));
         assert!(read("secret\nmore", None).unwrap_err().starts_with("there must be one line"));
-        let missing = Credentials::read(Path::new("/nowhere/file"), None).unwrap_err();
+        let place = CredentialsPlace::Environment("DENV_NOT_SET_ANYWHERE".to_owned());
+        let missing = Credentials::read(&place, None).unwrap_err();
+        assert!(missing.message().starts_with("cannot read `DENV_NOT_SET_ANYWHERE` in the environment"));
+        let missing = Credentials::read(&CredentialsPlace::File("/nowhere/file".into()), None).unwrap_err();
         assert!(
             missing.message().contains("cannot read `/nowhere/file` (--source-credentials): No such file")
         );

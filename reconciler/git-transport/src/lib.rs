@@ -11,8 +11,9 @@ mod https;
 mod ssh;
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Once, RwLock};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use git2::Error;
@@ -20,13 +21,15 @@ use git2::transport::{Service, SmartSubtransport, SmartSubtransportStream, Trans
 
 use fault::fault;
 
+pub use credentials::CredentialsPlace;
+
 /// How remotes are reached. Files are read anew at each connection, so a renewed one needs no restart.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Certificates (PEM) of authorities to trust for HTTPS besides the system's.
     pub authorities: Option<PathBuf>,
-    /// The file that holds `user:password`, or a token, for HTTPS.
-    pub credentials: Option<PathBuf>,
+    /// Where `user:password`, or a token, for HTTPS is.
+    pub credentials: Option<CredentialsPlace>,
     /// What to run in place of `ssh`: a shell's words, as in GIT_SSH_COMMAND.
     pub ssh_command: Option<String>,
     /// How long a connection may take to stand.
@@ -50,15 +53,30 @@ impl Default for Options {
     }
 }
 
-static OPTIONS: RwLock<Option<Arc<Options>>> = RwLock::new(None);
+thread_local! {
+    /// libgit2 makes a transport on the thread that connects, so what is set there is for that remote alone.
+    static OPTIONS: RefCell<Arc<Options>> = RefCell::new(Arc::new(Options::default()));
+}
+
+/// Reaches remotes in this way within `work`. Two remotes at one address may so be reached with different credentials.
+pub fn with<T>(options: &Arc<Options>, work: impl FnOnce() -> T) -> T {
+    /// Puts back what was set before, when `work` panics too.
+    struct Before(Arc<Options>);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            OPTIONS.set(Arc::clone(&self.0));
+        }
+    }
+    let _before = Before(OPTIONS.replace(Arc::clone(options)));
+    work()
+}
 
 /// Makes git2 reach remotes in this process's ways. To be called before anything else uses git2, with rustls's provider
-/// installed; called again, it changes the options of later connections.
+/// installed.
 ///
 /// Fetching blocks, so it belongs on a thread of its own (`spawn_blocking`), never on one that polls tasks.
-pub fn register(options: Options) {
+pub fn register() {
     static REGISTERED: Once = Once::new();
-    *OPTIONS.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Arc::new(options));
     REGISTERED.call_once(|| {
         for scheme in ["https", "http"] {
             add(scheme, |remote| Transport::smart(remote, true, https::Https::new(options_now())));
@@ -82,8 +100,7 @@ where
 }
 
 fn options_now() -> Arc<Options> {
-    let options = OPTIONS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-    options.clone().unwrap_or_default()
+    OPTIONS.with_borrow(Arc::clone)
 }
 
 /// The remote as libgit2 takes it, where there is a way to it. libgit2 sends everything with a colon in it to SSH, so a

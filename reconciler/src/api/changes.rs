@@ -47,7 +47,11 @@ pub(super) async fn snapshot(Extracted(api): Shared, person: Person) -> Answer<S
     for source in &api.sources {
         let files =
             source.files_in_force().await.map_err(|error| ApiError::unavailable(crate::chain(&error)))?;
-        let text = |(path, bytes): (String, Vec<u8>)| (path, String::from_utf8_lossy(&bytes).into_owned());
+        let text = |(path, bytes): (String, Vec<u8>)| {
+            // As diagnostics name them: one source's files may be called as another's.
+            let path = if api.sources.len() > 1 { format!("{}/{path}", source.name()) } else { path };
+            (path, String::from_utf8_lossy(&bytes).into_owned())
+        };
         manifests.extend(files.into_iter().map(text));
         revision = revision.or(source.view().accepted.map(|accepted| accepted.commit));
     }
@@ -72,6 +76,7 @@ impl From<PublicationError> for ApiError {
             PublicationError::OtherBase { .. }
             | PublicationError::BranchExists(_)
             | PublicationError::Conflict(_)
+            | PublicationError::Elsewhere(_)
             | PublicationError::Unsigned => ApiError::conflict(message),
             PublicationError::Push(error @ (PushError::Moved { .. } | PushError::Rejected { .. })) => {
                 ApiError::conflict(crate::chain(&error))

@@ -9,6 +9,7 @@ mod openapi;
 mod person;
 mod server;
 mod sources;
+mod tenants;
 mod views;
 mod watch_stream;
 mod webhooks;
@@ -32,6 +33,7 @@ use crate::source::SourceHandle;
 use crate::store::{Store, StoreError};
 
 pub use server::{ListenError, Listener, TlsFiles};
+pub use tenants::routers;
 
 /// What the API shows and whom it asks.
 pub struct Api {
@@ -51,7 +53,7 @@ const LARGEST_CHANGE: usize = 16 << 20;
 
 /// All routes. Health, metrics and the API's own description need no token: they show nothing of the tenant's. Hooks carry
 /// their forge's signature instead.
-pub fn router(api: Arc<Api>) -> Router {
+fn router(api: Arc<Api>) -> Router {
     let protected = Router::new()
         .route("/v1/sources", get(sources::sources))
         .route("/v1/sources/{name}/refresh", post(sources::refresh))

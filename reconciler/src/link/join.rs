@@ -6,14 +6,19 @@ use denv_schema::wire::{JoinRequest, JoinResponse};
 use jiff::Timestamp;
 use tonic::{Request, Status};
 
-use super::{Link, skew, unavailable};
+use super::{Link, Links, skew, unavailable};
 use crate::store::Event;
 
-pub(super) async fn join(link: &Link, request: Request<JoinRequest>) -> Result<JoinResponse, Status> {
+pub(super) async fn join(links: &Links, request: Request<JoinRequest>) -> Result<JoinResponse, Status> {
     let (request, now) = (request.into_inner(), Timestamp::now());
     let hash = JoinToken::secret_hash(&request.secret);
-    let grant = link.store.use_token(hash, now).await.map_err(|error| unavailable(&error))?;
-    let Some(grant) = grant else {
+    let mut granted = None;
+    // A token's secret is random, so it is of one tenant at most; which one, only the store knows.
+    for link in links.0.values() {
+        let grant = link.store.use_token(hash, now).await.map_err(|error| unavailable(&error))?;
+        granted = granted.or(grant.map(|grant| (link, grant)));
+    }
+    let Some((link, grant)) = granted else {
         return Err(Status::unauthenticated(
             "this join token is unknown, was used already, or is too old; get a new one with `denv host token NAME` or \
              `denv gateway token NAME`",
@@ -32,12 +37,12 @@ pub(super) async fn join(link: &Link, request: Request<JoinRequest>) -> Result<J
     Ok(response)
 }
 
-pub(super) fn renew(link: &Link, request: &Request<JoinRequest>) -> Result<JoinResponse, Status> {
+pub(super) fn renew(links: &Links, request: &Request<JoinRequest>) -> Result<JoinResponse, Status> {
     let peer = request.extensions().get::<Peer>().and_then(|peer| peer.identity.clone());
-    match peer {
-        Some(identity) if identity.tenant == link.tenant && identity.role != Role::ControlPlane => {
-            sign(link, request.get_ref(), &identity, Timestamp::now())
-        }
+    let identity = peer.filter(|identity| identity.role != Role::ControlPlane);
+    let link = identity.as_ref().and_then(|identity| links.0.get(&identity.tenant));
+    match (link, identity) {
+        (Some(link), Some(identity)) => sign(link, request.get_ref(), &identity, Timestamp::now()),
         _ => Err(Status::unauthenticated("only a host or gateway with a certificate can renew it")),
     }
 }

@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use denv_link::{Authority, Identity, Peer, Role};
+use denv_link::{Authority, Peer, Role};
 use denv_schema::api::Level;
 use denv_schema::wire::{
     CommandResult, GatewayConfig, GatewayInstruction, GatewayMessage, HostInstruction, HostMessage,
@@ -96,25 +96,34 @@ impl Link {
             unavailable(&error);
         }
     }
+}
 
-    /// The name under which a peer with a certificate of this role and tenant is known.
-    fn peer<T>(&self, request: &Request<T>, role: Role) -> Result<Name, Status> {
+/// One link a tenant: a peer reaches the one that its certificate names, and no other.
+pub struct Links(BTreeMap<Name, Arc<Link>>);
+
+impl Links {
+    pub fn new(links: impl IntoIterator<Item = Arc<Link>>) -> Self {
+        Links(links.into_iter().map(|link| (link.tenant.clone(), link)).collect())
+    }
+
+    /// The link of a peer with a certificate of this role, and the name under which the peer is known there.
+    fn of<T>(&self, request: &Request<T>, role: Role) -> Result<(Arc<Link>, Name), Status> {
         let peer = request.extensions().get::<Peer>().and_then(|peer| peer.identity.as_ref());
-        match peer {
-            Some(Identity { tenant, role: of, name }) if *of == role && *tenant == self.tenant => {
-                Ok(name.clone())
-            }
-            Some(other) => Err(Status::permission_denied(format!("{other} is not a {role} of this tenant"))),
-            None => Err(Status::unauthenticated("this needs a certificate; join first")),
+        let Some(identity) = peer else {
+            return Err(Status::unauthenticated("this needs a certificate; join first"));
+        };
+        match self.0.get(&identity.tenant) {
+            Some(link) if identity.role == role => Ok((Arc::clone(link), identity.name.clone())),
+            _ => Err(Status::permission_denied(format!("{identity} is not a {role} of a tenant here"))),
         }
     }
 }
 
 type Instructions<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send + 'static>>;
 
-/// The service itself. A type of its own, because tonic's streams must be able to hold on to the link.
+/// The service itself. A type of its own, because tonic's streams must be able to hold on to the links.
 #[derive(Clone)]
-pub(crate) struct Service(pub Arc<Link>);
+pub(crate) struct Service(pub Arc<Links>);
 
 #[tonic::async_trait]
 impl denv_link::rpc::control_plane_server::ControlPlane for Service {
@@ -133,16 +142,16 @@ impl denv_link::rpc::control_plane_server::ControlPlane for Service {
         &self,
         request: Request<Streaming<HostMessage>>,
     ) -> Result<Response<Self::AttachHostStream>, Status> {
-        let name = self.0.peer(&request, Role::Host)?;
-        hosts::attach(Arc::clone(&self.0), name, request.into_inner()).await.map(Response::new)
+        let (link, name) = self.0.of(&request, Role::Host)?;
+        hosts::attach(link, name, request.into_inner()).await.map(Response::new)
     }
 
     async fn attach_gateway(
         &self,
         request: Request<Streaming<GatewayMessage>>,
     ) -> Result<Response<Self::AttachGatewayStream>, Status> {
-        let name = self.0.peer(&request, Role::Gateway)?;
-        gateways::attach(Arc::clone(&self.0), name, request.into_inner()).await.map(Response::new)
+        let (link, name) = self.0.of(&request, Role::Gateway)?;
+        gateways::attach(link, name, request.into_inner()).await.map(Response::new)
     }
 }
 

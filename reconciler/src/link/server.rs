@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
-use super::{Link, Service};
+use super::{Links, Service};
 
 /// How long the control plane's own certificate lasts. It needs nobody to renew it, so only its theft sets a limit.
 const LIFETIME: Duration = Duration::from_secs(86_400);
@@ -35,18 +35,19 @@ pub enum ServeError {
 
 /// Serves hosts and gateways until told to stop.
 pub async fn serve(
-    link: Arc<Link>,
+    links: Links,
+    authority: Arc<Authority>,
     listener: TcpListener,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
-    let first = server_config(&link.authority, &link.tenant)?;
+    let tenants: Vec<Name> = links.0.keys().cloned().collect();
+    let first = server_config(&authority, &tenants)?;
     let (configs, current) = watch::channel(Arc::new(first));
     let renewing = {
-        let link = Arc::clone(&link);
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(LIFETIME * 2 / 3).await;
-                match server_config(&link.authority, &link.tenant) {
+                match server_config(&authority, &tenants) {
                     Ok(config) => drop(configs.send_replace(Arc::new(config))),
                     Err(error) => {
                         let error = &error as &dyn std::error::Error;
@@ -56,7 +57,7 @@ pub async fn serve(
             }
         })
     };
-    let service = ControlPlaneServer::new(Service(link))
+    let service = ControlPlaneServer::new(Service(Arc::new(links)))
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
     let served = Server::builder()
@@ -69,9 +70,14 @@ pub async fn serve(
     Ok(served?)
 }
 
-fn server_config(authority: &Authority, tenant: &Name) -> Result<ServerConfig, ServeError> {
-    let identity = Identity::control_plane(tenant);
-    let credentials = authority.issue(&identity, Timestamp::now(), LIFETIME)?;
+/// It answers to the name that each tenant's peers know it by, and to the one that those who join know it by: before
+/// they have a certificate they know no tenant.
+fn server_config(authority: &Authority, tenants: &[Name]) -> Result<ServerConfig, ServeError> {
+    let joining = denv_link::identity::tenant();
+    let others = tenants.iter().filter(|tenant| **tenant != joining).map(Identity::control_plane);
+    let also: Vec<Identity> = others.collect();
+    let identity = Identity::control_plane(&joining);
+    let credentials = authority.issue_for(&identity, &also, Timestamp::now(), LIFETIME)?;
     // Those without a certificate may do nothing but join.
     Ok(credentials.server_config(&[GRPC], true)?)
 }

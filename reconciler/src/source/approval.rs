@@ -2,9 +2,9 @@
 
 use tokio::sync::oneshot;
 
-use super::judge::{Ground, Judged, judge, short};
-use super::mirror::{Mirror, MirrorError};
-use super::{HeldBack, Source, blocking, line};
+use super::judge::{Judged, short};
+use super::mirror::MirrorError;
+use super::{HeldBack, Source, line};
 use crate::store::{StoreError, Verdict};
 
 pub struct Approval {
@@ -66,25 +66,15 @@ impl Source {
             let (asked, waits) = (asked.to_owned(), short(&commit).to_owned());
             return Err(ApprovalError::Another { source_name, asked, waits, deletes });
         }
-        let deployed = self.store.deployed_releases().await?;
-        let accepted = self.accepted.as_ref().map(|revision| revision.view.commit.clone());
-        let (config, head, in_force) = (self.config.clone(), commit, self.catalog.borrow().clone());
-        let judged = blocking(move || {
-            let (mirror, signers) = (Mirror::open(&config)?, config.signers()?);
-            let ground = Ground {
-                accepted: accepted.as_deref(),
-                in_force,
-                deployed: &deployed,
-                signers: signers.as_ref().map(|signers| &signers.allowed),
-                share: config.deletion_share,
-                approved: true,
-            };
-            judge(&mirror, &config, &head, &ground)
-        });
-        match judged.await? {
-            Judged::Accepted { revision, catalog } => {
+        let signers = self.config.signers()?;
+        let content = self.shelf.lock().await;
+        let judged = self.judged(commit, signers, content, true).await;
+        let (judged, mut content) =
+            judged.map_err(|why| ApprovalError::Unreadable(UnreadableRevision(why)))?;
+        match judged {
+            Judged::Accepted { revision, catalog, files } => {
                 let message = format!("{who} approved {}, which deletes {deletes}", line(&revision));
-                Ok(self.accept(revision, catalog, message).await?)
+                Ok(self.accept(&mut content, revision, catalog, files, message).await?)
             }
             Judged::HeldBack(held) => {
                 let (commit, reason) =

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use denv_git_transport::Options;
 use denv_schema::Digest;
 
 use super::deletions::DeletionShare;
@@ -23,6 +25,8 @@ pub struct SourceConfig {
     /// Where the mirror is kept.
     pub mirror: PathBuf,
     pub poll: Duration,
+    /// How the remote is reached.
+    pub remote: Arc<Options>,
     /// Who may sign commits, as OpenSSH lists them; without it, commits need no signature.
     pub allowed_signers: Option<PathBuf>,
     /// The SSH key that signs commits which denv makes.

@@ -3,21 +3,30 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use denv_schema::{Catalog, Diagnostics, Digest, Name};
+use denv_schema::tree::Files;
+use denv_schema::{Catalog, Diagnostic, Diagnostics, Digest, Name};
 
 use super::deletions::{self, DeletionShare};
 use super::mirror::{Mirror, MirrorError};
+use super::shelf::Content;
 use super::signers::AllowedSigners;
 use super::{HeldBack, SourceConfig};
 use crate::store::{Revision, Verdict};
 
 pub(super) enum Judged {
-    Accepted { revision: Revision, catalog: Arc<Catalog> },
+    Accepted {
+        revision: Revision,
+        catalog: Arc<Catalog>,
+        /// What the shelf is to keep.
+        files: Files,
+    },
     HeldBack(HeldBack),
 }
 
 /// What a revision is judged by, besides itself.
 pub(super) struct Ground<'a> {
+    /// What the tenant's sources have in force.
+    pub(super) shelf: &'a Content,
     /// The commit in force.
     pub(super) accepted: Option<&'a str>,
     /// What it means.
@@ -56,7 +65,7 @@ pub(super) fn judge(
     {
         return refuse(reason, Diagnostics::default());
     }
-    let (files, mut unreadable) = mirror.files(head, &config.folder)?;
+    let (files, mut unreadable) = manifests(mirror, config, head, ground)?;
     if files.is_empty() && unreadable.is_empty() {
         let place = if config.folder.is_empty() {
             "the repository".to_owned()
@@ -67,7 +76,8 @@ pub(super) fn judge(
         let reason = format!("no manifests (`.yaml`, `.yml`) in {place}; nothing is removed for that");
         return refuse(reason, Diagnostics::default());
     }
-    let found = match Catalog::from_files_after(&files, ground.deployed) {
+    let (all, files) = together(config, files, ground)?;
+    let found = match Catalog::from_files_after(&all, ground.deployed) {
         Ok(catalog) if unreadable.is_empty() => {
             let in_force = in_force(mirror, config, ground)?;
             let deletions = match in_force {
@@ -76,7 +86,7 @@ pub(super) fn judge(
             };
             let mut revision = revision(String::new(), Diagnostics::default());
             if deletions.is_empty() {
-                return Ok(Judged::Accepted { revision, catalog: Arc::new(catalog) });
+                return Ok(Judged::Accepted { revision, catalog: Arc::new(catalog), files });
             }
             revision.reason = deletions::said(&deletions);
             revision.deletions = deletions;
@@ -147,7 +157,29 @@ fn in_force(
         return Ok(ground.in_force.clone());
     };
     let (files, _) = mirror.files(accepted, &config.folder)?;
-    Ok(Catalog::from_files(&files).ok().map(Arc::new))
+    let (all, _) = together(config, files, ground)?;
+    Ok(Catalog::from_files(&all).ok().map(Arc::new))
+}
+
+/// What the revision holds, with faults in the names that the tenant's files go by.
+fn manifests(
+    mirror: &Mirror,
+    config: &SourceConfig,
+    head: &str,
+    ground: &Ground<'_>,
+) -> Result<(Files, Diagnostics), MirrorError> {
+    let (files, found) = mirror.files(head, &config.folder)?;
+    let mut unreadable = Diagnostics::default();
+    for fault in found.iter() {
+        let file = ground.shelf.shown(&config.name, &fault.file);
+        unreadable.push(Diagnostic { file, ..fault.clone() });
+    }
+    Ok((files, unreadable))
+}
+
+/// The tenant's files with these, and what the shelf is to keep of these.
+fn together(config: &SourceConfig, files: Files, ground: &Ground<'_>) -> Result<(Files, Files), MirrorError> {
+    ground.shelf.together(&config.name, files).map_err(|other| MirrorError::Unread { other })
 }
 
 pub(super) fn short(commit: &str) -> &str {

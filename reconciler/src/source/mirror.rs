@@ -28,6 +28,10 @@ pub enum MirrorError {
     Signers { path: PathBuf, source: std::io::Error },
     #[error("the allowed signers `{path}` can't be followed, so no revision is judged")]
     InvalidSigners { path: PathBuf, source: InvalidSigners },
+    #[error(
+        "source `{other}` could not be read since the start, and nothing is judged without what it has in force"
+    )]
+    Unread { other: String },
     #[error("the look at Git was interrupted")]
     Interrupted,
 }
@@ -52,6 +56,10 @@ impl Mirror {
 
     /// The commit at the head of the remote's branch, fetched where it isn't here yet.
     pub(super) fn fetch(&self, config: &SourceConfig) -> Result<String, MirrorError> {
+        denv_git_transport::with(&config.remote, || self.fetch_now(config))
+    }
+
+    fn fetch_now(&self, config: &SourceConfig) -> Result<String, MirrorError> {
         let SourceConfig { url, branch, .. } = config;
         let failed = |source: git2::Error| MirrorError::Fetch {
             branch: branch.clone(),

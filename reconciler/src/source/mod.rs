@@ -14,22 +14,26 @@ mod mirror;
 mod packs;
 mod publication;
 mod secret;
+pub mod settings;
+mod shelf;
 mod signers;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use denv_schema::api::{AwaitingView, Level, RefusedView, SourceState, SourceView};
+use denv_schema::tree::Files;
 use denv_schema::{Catalog, Digest};
 use jiff::Timestamp;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, OwnedMutexGuard, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::store::{Event, Revision, Store, StoreError, Verdict};
 use conditions::Standing;
-use config::shown;
+use config::{Signers, shown};
 use judge::{Ground, Judged, judge, short};
 use mirror::{Mirror, MirrorError};
+use shelf::Content;
 
 pub use approval::{Approval, ApprovalError};
 pub use branch::{Author, PushError};
@@ -38,6 +42,7 @@ pub use deletions::{DeletionShare, InvalidShare};
 pub use handle::{Gone, Request, SourceHandle};
 pub use publication::{Permission, Publication, PublicationError};
 pub use secret::{InvalidReference, Secret, SecretError, SecretReference};
+pub use shelf::Shelf;
 
 /// Looks that hooks ask for begin no closer together than this, so a storm of pushes is no storm of fetches.
 const HOOKED_APART: Duration = Duration::from_secs(2);
@@ -45,14 +50,14 @@ const HOOKED_APART: Duration = Duration::from_secs(2);
 pub struct Source {
     config: SourceConfig,
     store: Store,
-    catalog: watch::Sender<Option<Arc<Catalog>>>,
+    shelf: Shelf,
     view: watch::Sender<SourceView>,
     requests: mpsc::Receiver<Request>,
     hooked: Arc<Notify>,
     accepted: Option<Revision>,
     held_back: Option<HeldBack>,
-    /// The signers by which the revision that is held back was judged, in this process.
-    judged_by: Option<Option<Digest>>,
+    /// What the revision that is held back was judged by, in this process.
+    judged_by: Option<JudgedBy>,
 }
 
 /// The newest revision, where it is not in force.
@@ -66,7 +71,7 @@ impl Source {
     pub async fn new(
         config: SourceConfig,
         store: Store,
-        catalog: watch::Sender<Option<Arc<Catalog>>>,
+        shelf: &Shelf,
     ) -> Result<(Self, SourceHandle), StoreError> {
         let accepted = store.revision(&config.name, Verdict::Accepted).await?;
         let mut held_back = None;
@@ -89,8 +94,10 @@ impl Source {
         let (sender, requests) = mpsc::channel(16);
         let hooked = Arc::new(Notify::new());
         let handle = SourceHandle::new(config.clone(), sender, Arc::clone(&hooked), views);
+        let shelf = shelf.clone();
+        shelf.lock().await.register(&config.name, accepted.is_some(), Arc::clone(&hooked));
         let source =
-            Source { config, store, catalog, view, requests, hooked, accepted, held_back, judged_by: None };
+            Source { config, store, shelf, view, requests, hooked, accepted, held_back, judged_by: None };
         Ok((source, handle))
     }
 
@@ -136,95 +143,113 @@ impl Source {
     /// Puts the revision that was in force back in force, from the mirror alone.
     async fn resume(&mut self) -> Result<(), String> {
         let Some(accepted) = &self.accepted else { return Ok(()) };
+        let mut content = self.shelf.lock().await;
         let (config, commit) = (self.config.clone(), accepted.view.commit.clone());
         let files = blocking(move || Mirror::open(&config)?.files(&commit, &config.folder)).await;
         let (files, _) = files.map_err(|error| crate::chain(&error))?;
+        // While another source is not read yet, that one will put all in force.
+        let together = content.together(&self.config.name, files.clone());
+        let Ok((all, own)) = together else {
+            content.put(&self.config.name, files);
+            return Ok(());
+        };
+        content.put(&self.config.name, own);
         // It was judged when it was accepted; only what it means is needed again.
-        let catalog = Catalog::from_files(&files).map_err(|found| found.to_string())?;
-        self.catalog.send_replace(Some(Arc::new(catalog)));
+        let catalog = Catalog::from_files(&all).map_err(|found| found.to_string())?;
+        self.shelf.publish(Arc::new(catalog));
         Ok(())
     }
 
     /// Fetches, and judges the revision if it is a new one.
     async fn look(&mut self) {
-        let (config, known) = (self.config.clone(), self.known());
-        let deployed = match self.store.deployed_releases().await {
-            Ok(deployed) => deployed,
-            Err(error) => return self.show(Some(crate::chain(&error))),
-        };
-        let accepted = self.accepted.as_ref().map(|revision| revision.view.commit.clone());
-        let in_force = self.catalog.borrow().clone();
-        let looked = blocking(move || {
-            let mirror = Mirror::open(&config)?;
-            let head = mirror.fetch(&config)?;
-            let signers = config.signers()?;
-            let by = signers.as_ref().map(|signers| signers.digest);
-            if known.is_some_and(|known| known.is(&head, by.as_ref())) {
-                mirror.tidy();
-                return Ok(None);
+        let problem = self.looked().await.err();
+        self.show(problem);
+    }
+
+    async fn looked(&mut self) -> Result<(), String> {
+        let config = self.config.clone();
+        let fetched = blocking(move || Ok((Mirror::open(&config)?.fetch(&config)?, config.signers()?)));
+        let (head, signers) = fetched.await.map_err(|error| crate::chain(&error))?;
+        self.touch();
+        let content = self.shelf.lock().await;
+        let by = JudgedBy { signers: signers.as_ref().map(|signers| signers.digest), shelf: content.version };
+        let config = self.config.clone();
+        if self.is_known(&head, by, &content) {
+            drop(content);
+            let tidied = blocking(move || {
+                Mirror::open(&config)?.tidy();
+                Ok(())
+            });
+            return tidied.await.map_err(|error| crate::chain(&error));
+        }
+        let (judged, mut content) = self.judged(head, signers, content, false).await?;
+        let kept = match judged {
+            Judged::Accepted { revision, catalog, files } => {
+                let message = format!("accepted {}", line(&revision));
+                self.accept(&mut content, revision, catalog, files, message).await
             }
+            Judged::HeldBack(held) => self.hold_back(held).await,
+        };
+        kept.map_err(|error| crate::chain(&error))?;
+        self.judged_by = Some(by);
+        Ok(())
+    }
+
+    /// Judges a commit that is in the mirror. The shelf is held until what comes of it is kept.
+    async fn judged(
+        &self,
+        commit: String,
+        signers: Option<Signers>,
+        content: OwnedMutexGuard<Content>,
+        approved: bool,
+    ) -> Result<(Judged, OwnedMutexGuard<Content>), String> {
+        let deployed = self.store.deployed_releases().await.map_err(|error| crate::chain(&error))?;
+        let accepted = self.accepted.as_ref().map(|revision| revision.view.commit.clone());
+        let (config, in_force) = (self.config.clone(), self.shelf.catalog());
+        let judged = blocking(move || {
             let ground = Ground {
+                shelf: &content,
                 accepted: accepted.as_deref(),
                 in_force,
                 deployed: &deployed,
                 signers: signers.as_ref().map(|signers| &signers.allowed),
                 share: config.deletion_share,
-                approved: false,
+                approved,
             };
-            Ok(Some((judge(&mirror, &config, &head, &ground)?, by)))
+            Ok((judge(&Mirror::open(&config)?, &config, &commit, &ground)?, content))
         });
-        match looked.await {
-            Ok(None) => {
-                self.touch();
-                self.show(None);
-            }
-            Ok(Some((judged, by))) => {
-                self.touch();
-                let kept = self.keep(judged).await;
-                if kept.is_ok() {
-                    self.judged_by = Some(by);
-                }
-                self.show(kept.err().map(|error| crate::chain(&error)));
-            }
-            Err(error) => self.show(Some(crate::chain(&error))),
-        }
+        judged.await.map_err(|error| crate::chain(&error))
     }
 
-    /// The revision that has been judged already.
-    fn known(&self) -> Option<Known> {
+    /// Whether the revision needs no judging.
+    fn is_known(&self, head: &str, by: JudgedBy, content: &Content) -> bool {
         // After a refusal, the accepted revision is news again: it may have been put back by hand.
         match (&self.held_back, &self.accepted) {
-            (Some(held), _) => {
-                Some(Known { commit: held.revision.view.commit.clone(), by: Some(self.judged_by?) })
+            (Some(held), _) => held.revision.view.commit == head && self.judged_by == Some(by),
+            // Whoever has accepted a revision does not take that back.
+            (None, Some(accepted)) => {
+                accepted.view.commit == head
+                    && self.shelf.catalog().is_some()
+                    && !content.is_unread(&self.config.name)
             }
-            (None, Some(accepted)) if self.catalog.borrow().is_some() => {
-                Some(Known { commit: accepted.view.commit.clone(), by: None })
-            }
-            (None, _) => None,
-        }
-    }
-
-    async fn keep(&mut self, judged: Judged) -> Result<(), StoreError> {
-        match judged {
-            Judged::Accepted { revision, catalog } => {
-                let message = format!("accepted {}", line(&revision));
-                self.accept(revision, catalog, message).await
-            }
-            Judged::HeldBack(held) => self.hold_back(held).await,
+            (None, None) => false,
         }
     }
 
     async fn accept(
         &mut self,
+        content: &mut Content,
         revision: Revision,
         catalog: Arc<Catalog>,
+        files: Files,
         message: String,
     ) -> Result<(), StoreError> {
         let event = self.event(Level::Normal, message);
         self.store.judge(&self.config.name, Verdict::Accepted, &revision, &event).await?;
         self.accepted = Some(revision);
         self.held_back = None;
-        self.catalog.send_replace(Some(catalog));
+        content.put(&self.config.name, files);
+        self.shelf.publish(catalog);
         Ok(())
     }
 
@@ -295,17 +320,12 @@ impl Source {
     }
 }
 
-/// A revision that needs no judging.
-struct Known {
-    commit: String,
-    /// By which signers; whoever has accepted a revision does not take that back.
-    by: Option<Option<Digest>>,
-}
-
-impl Known {
-    fn is(&self, head: &str, by: Option<&Digest>) -> bool {
-        self.commit == head && self.by.as_ref().is_none_or(|known| known.as_ref() == by)
-    }
+/// What a revision's judgement rests on besides itself; when it changes, what is held back is judged again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct JudgedBy {
+    signers: Option<Digest>,
+    /// What the tenant's sources had in force.
+    shelf: u64,
 }
 
 fn line(revision: &Revision) -> String {

@@ -1,6 +1,7 @@
 //! What people have the control plane change: read, edited, judged, allowed, committed and pushed, in this order.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use denv_schema::change::{ChangeRequest, ChangeView};
 use denv_schema::diff::{Configuration, Diff, diff};
@@ -38,6 +39,8 @@ pub enum PublicationError {
     Denied(String),
     #[error("branch `{0}` exists already; choose another name, or delete it")]
     BranchExists(String),
+    #[error("what is to be changed stands in another source, in `{0}`; change it there")]
+    Elsewhere(String),
     #[error("`{0}` was changed by somebody else meanwhile; look at it and apply again")]
     Conflict(String),
     #[error(
@@ -66,8 +69,16 @@ impl Source {
         let outcome = match self.store.deployed_releases().await {
             Err(error) => Err(PublicationError::Store(error)),
             Ok(deployed) => {
-                let work = Work { config, request, author, permission, deployed };
-                blocking(move || Ok(work.run())).await.unwrap_or_else(|error| Err(mirror(error)))
+                let others = self.shelf.lock().await.others(&self.config.name);
+                let remote = Arc::clone(&config.remote);
+                match others {
+                    Err(other) => Err(mirror(MirrorError::Unread { other })),
+                    Ok(others) => {
+                        let work = Work { config, request, author, permission, deployed, others };
+                        let work = move || Ok(denv_git_transport::with(&remote, || work.run()));
+                        blocking(work).await.unwrap_or_else(|error| Err(mirror(error)))
+                    }
+                }
             }
         };
         // Who asked sees what it means: it is in force when the answer comes.
@@ -88,6 +99,8 @@ struct Work {
     author: Author,
     permission: Permission,
     deployed: BTreeMap<Name, Digest>,
+    /// What the tenant's other sources have in force: referred to, and not to be changed here.
+    others: Files,
 }
 
 /// The change on top of one commit.
@@ -140,12 +153,16 @@ impl Work {
             let (branch, wanted) = (config.branch.clone(), wanted.clone());
             return Err(PublicationError::OtherBase { branch, head: base, wanted });
         }
-        let (files, unreadable) = opened.files(&base, &config.folder).map_err(mirror)?;
+        let (mut files, unreadable) = opened.files(&base, &config.folder).map_err(mirror)?;
         if !unreadable.is_empty() {
             return Err(PublicationError::Invalid(unreadable));
         }
+        files.extend(self.others.clone());
         let reading = Reading::of(&files);
         let edit = self.edited(&files, &reading)?;
+        if let Some(path) = edit.files.keys().find(|path| self.others.contains_key(*path)) {
+            return Err(PublicationError::Elsewhere(path.clone()));
+        }
         let after = reading.again(&edit.applied_to(&files));
         let catalog = after.catalog(&self.deployed).map_err(PublicationError::Invalid)?;
         // A head that is not valid, and was refused, may well be put right this way.

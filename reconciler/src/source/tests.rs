@@ -1,5 +1,6 @@
 mod approvals;
 mod hooks;
+mod several;
 mod signatures;
 
 use std::path::Path;
@@ -36,14 +37,15 @@ impl Bench {
             folder: String::new(),
             mirror: dir.path().join("mirror"),
             poll: Duration::from_secs(3600),
+            remote: Arc::default(),
             allowed_signers: None,
             signing_key: None,
             webhook_secret: None,
             deletion_share: DeletionShare::DEFAULT,
         };
         set(&mut config);
-        let (sender, catalog) = watch::channel(None);
-        let (running, source) = Source::new(config, store.clone(), sender).await.unwrap();
+        let (shelf, catalog) = Shelf::new();
+        let (running, source) = Source::new(config, store.clone(), &shelf).await.unwrap();
         tokio::spawn(running.run());
         Bench { dir, source, catalog, store }
     }

@@ -68,6 +68,11 @@ impl Store {
         Ok(Store { write, read, tenant: tenant.to_string() })
     }
 
+    /// The same store, for another tenant: nothing of one is seen through the other's.
+    pub fn of_tenant(&self, tenant: &Name) -> Store {
+        Store { tenant: tenant.to_string(), ..self.clone() }
+    }
+
     /// Takes the lead: a term higher than any before it. Those of lower terms can't write any more.
     pub async fn lead(&self) -> Result<Term, StoreError> {
         let row = sqlx::query(

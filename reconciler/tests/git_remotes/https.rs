@@ -155,16 +155,8 @@ async fn a_password_in_the_address_is_refused_and_not_shown() {
     let bench = Bench::new();
     let url = format!("https://bot:{PASSWORD}@{}/serving.git", bench.server.address);
     // By the environment: a command line would show it, which is why it is refused.
-    let reconciler = Reconciler::start_with(bench.path(), "", |command| {
-        let arguments: Vec<_> = command.get_args().skip(2).map(ToOwned::to_owned).collect();
-        let (log, folder) = (fs::File::create(bench.path().join("log")).unwrap(), bench.path());
-        *command = std::process::Command::new(env!("CARGO_BIN_EXE_denv-reconciler"));
-        command
-            .args(arguments)
-            .env("DENV_SOURCE", &url)
-            .env("RUST_LOG", "debug")
-            .current_dir(folder)
-            .stderr(log);
+    let reconciler = Reconciler::start_on(bench.path(), |command| {
+        command.args(["--poll", "1h"]).env("DENV_SOURCE", &url);
     })
     .await;
     assert_says(&reconciler.problem().await, &["put `user:password` in a file", "--source-credentials"]);

@@ -11,3 +11,4 @@ mod repository;
 mod server;
 mod silence;
 mod ssh;
+mod tenants;

@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use denv_schema::api::{List, SourceView};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// What is waited for, so that a hang is a failure.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -15,6 +17,7 @@ pub(crate) struct Reconciler {
     child: Child,
     dir: PathBuf,
     api: String,
+    pub(crate) link: String,
     http: reqwest::Client,
 }
 
@@ -30,12 +33,21 @@ impl Reconciler {
     }
 
     pub(crate) async fn start_with(dir: &Path, source: &str, set: impl FnOnce(&mut Command)) -> Self {
+        Self::start_on(dir, |command| {
+            command.args(["--source", source, "--poll", "1h"]);
+            set(command);
+        })
+        .await
+    }
+
+    /// Starts in `dir`, on what `set` says.
+    pub(crate) async fn start_on(dir: &Path, set: impl FnOnce(&mut Command)) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let (api, link) = (free_address(), free_address());
         let log = fs::File::create(dir.join("log")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_denv-reconciler"));
         command
-            .args(["--source", source, "--poll", "1h", "--api-listen", &api, "--link-listen", &link])
+            .args(["--api-listen", &api, "--link-listen", &link])
             .arg("--state-dir")
             .arg(dir.join("state"))
             .env("RUST_LOG", "debug")
@@ -46,7 +58,7 @@ impl Reconciler {
         set(&mut command);
         let child = command.spawn().unwrap();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let reconciler = Reconciler { child, dir: dir.to_owned(), api, http };
+        let reconciler = Reconciler { child, dir: dir.to_owned(), api, link, http };
         let until = Instant::now() + PATIENCE;
         while reconciler.http.get(reconciler.url("/metrics")).send().await.is_err() {
             assert!(Instant::now() < until, "it did not start: {}", reconciler.log());
@@ -66,6 +78,26 @@ impl Reconciler {
         let request = self.http.get(self.url("/v1/sources")).bearer_auth(self.token());
         let list: List<SourceView> = request.send().await.unwrap().json().await.unwrap();
         list.items.into_iter().next().unwrap()
+    }
+
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> T {
+        let request = self.http.get(self.url(path)).bearer_auth(self.token());
+        request.send().await.unwrap().error_for_status().unwrap().json().await.unwrap()
+    }
+
+    pub(crate) async fn status(&self, path: &str) -> reqwest::StatusCode {
+        self.http.get(self.url(path)).bearer_auth(self.token()).send().await.unwrap().status()
+    }
+
+    /// A request that changes something.
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, path: &str) -> T {
+        self.ask_with(path, &serde_json::json!({})).await
+    }
+
+    pub(crate) async fn ask_with<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> T {
+        let request = self.http.post(self.url(path)).bearer_auth(self.token()).json(body);
+        let answer = request.timeout(PATIENCE).send().await.unwrap();
+        answer.error_for_status().unwrap().json().await.unwrap()
     }
 
     /// A request without a token.

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use denv_git_transport::{Options, register};
+use denv_git_transport::{Options, register, with};
 use git2::{Direction, Repository};
 
 use crate::server::{Manner, Server};
@@ -12,15 +13,16 @@ use crate::ssh::script;
 
 fn connect(dir: &Path, url: &str, options: Options) -> String {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    register(Options { silence: Duration::from_secs(1), longest: Duration::from_secs(2), ..options });
+    register();
+    let options = Options { silence: Duration::from_secs(1), longest: Duration::from_secs(2), ..options };
     let repository = Repository::init_bare(dir.join("mirror")).unwrap();
     let begun = Instant::now();
-    let error = repository.remote_anonymous(url).unwrap().connect(Direction::Fetch).unwrap_err();
+    let connect = || repository.remote_anonymous(url).unwrap().connect(Direction::Fetch).unwrap_err();
+    let error = with(&Arc::new(options), connect);
     assert!(begun.elapsed() < Duration::from_secs(5), "after {:?}: {error}", begun.elapsed());
     error.message().to_owned()
 }
 
-// One test: options are the process's.
 #[test]
 fn silence_and_endlessness_end_a_look_and_what_it_started() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,0 +1,93 @@
+//! Two tenants in one process: what one has, the other never sees.
+
+use denv_link::{Identity, JoinToken, Role};
+use denv_schema::api::{HostView, JoinRole, List, SourceView, TokenRequest, TokenResponse};
+use reqwest::StatusCode;
+use serde_json::Value;
+
+use crate::process::Reconciler;
+use crate::repository::Repository;
+
+#[tokio::test]
+async fn tenants_share_a_process_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (
+        Repository::quickstart(&dir.path().join("ours")),
+        Repository::quickstart(&dir.path().join("theirs")),
+    );
+    theirs.add_customer("theirs-alone");
+    let pushed = theirs.commit("one of theirs");
+    let settings = format!(
+        "sources:\n  - {{name: ours, url: {}, poll: 1h}}\n  - {{name: theirs, tenant: acme, url: {}, poll: 1h, webhookSecret: 'env:HOOK'}}\n",
+        ours.bare.display(),
+        theirs.bare.display()
+    );
+    std::fs::write(dir.path().join("sources.yaml"), settings).unwrap();
+    let file = dir.path().join("sources.yaml");
+    let reconciler = Reconciler::start_on(dir.path(), |command| {
+        command.arg("--sources").arg(&file).env("HOOK", "planted-hook-secret");
+    })
+    .await;
+    let refreshed: SourceView = reconciler.ask("/v1/sources/theirs/refresh?tenant=acme").await;
+    assert_eq!(refreshed.accepted.unwrap().commit, pushed);
+    let _: SourceView = reconciler.ask("/v1/sources/ours/refresh").await;
+
+    let names = async |query: &str| {
+        let list: List<Value> = reconciler.get(&format!("/v1/manifests/customers{query}")).await;
+        list.items.into_iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(names("?tenant=acme").await.contains(&"theirs-alone".to_owned()));
+    for query in ["", "?tenant=default"] {
+        assert!(!names(query).await.contains(&"theirs-alone".to_owned()));
+    }
+    let sources: List<SourceView> = reconciler.get("/v1/sources").await;
+    assert_eq!(sources.items.iter().map(|source| source.name.as_str()).collect::<Vec<_>>(), ["ours"]);
+    assert_eq!(reconciler.status("/v1/sources?tenant=nobody").await, StatusCode::NOT_FOUND);
+
+    // A hook finds its source in whichever tenant, and a secret of one opens no other.
+    let hook = |source: &str| {
+        let hook = reconciler.post(&format!("/v1/webhooks/{source}"));
+        hook.header("X-Gitlab-Token", "planted-hook-secret").header("X-Gitlab-Event", "ping").body("{}")
+    };
+    assert_eq!(hook("theirs").send().await.unwrap().status(), StatusCode::OK);
+    assert_eq!(hook("ours").send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
+
+    // A token of one tenant makes a certificate of that tenant, and its host is seen there alone.
+    let request = TokenRequest { role: JoinRole::Host, name: "host-a".parse().unwrap() };
+    let token: TokenResponse = reconciler.ask_with("/v1/tokens?tenant=acme", &request).await;
+    let token: JoinToken = token.token.parse().unwrap();
+    let credentials =
+        denv_link::enrolment::join(&reconciler.link, &token, &dir.path().join("host")).await.unwrap();
+    let identity = credentials.identity().unwrap();
+    let acme = "acme".parse().unwrap();
+    assert_eq!(identity, Identity::new(&acme, Role::Host, &"host-a".parse().unwrap()));
+    let renewed = denv_link::enrolment::renew(&reconciler.link, &credentials, &dir.path().join("host")).await;
+    assert_eq!(renewed.unwrap().identity().unwrap().tenant, acme);
+    let again = denv_link::enrolment::join(&reconciler.link, &token, &dir.path().join("again")).await;
+    assert!(again.is_err(), "a token is good once, whatever the tenant");
+    let joined = async |query: &str| {
+        let events: List<Value> = reconciler.get(&format!("/v1/events{query}")).await;
+        events.items.iter().any(|event| event["message"] == "joined")
+    };
+    assert!(joined("?tenant=acme").await && !joined("").await);
+    let hosts: List<HostView> = reconciler.get("/v1/hosts?tenant=acme").await;
+    assert_eq!(hosts.items.len(), 2);
+}
+
+#[test]
+fn a_faulty_settings_file_is_named_with_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("sources.yaml");
+    std::fs::write(&file, "sources:\n  - name: a\n    url: /srv/a.git\n    brunch: main\n").unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_denv-reconciler"))
+        .arg("--sources")
+        .arg(&file)
+        .arg("--state-dir")
+        .arg(dir.path().join("state"))
+        .env("NO_COLOR", "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("sources.yaml:4:5`: unknown field `brunch`"), "{said}");
+}

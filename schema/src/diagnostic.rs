@@ -37,6 +37,16 @@ pub enum Code {
     UnknownReference,
     /// Two settings that can't both be followed.
     Contradiction,
+    /// Stages that do not follow each other as is said.
+    Order,
+    /// What depends on itself.
+    Cycle,
+    /// Units that no host, domain or fleet of theirs can hold.
+    NoFit,
+    /// A place where something may not be served, or nowhere that it may.
+    Residency,
+    /// A model is sold without a price.
+    MissingPrice,
     InlineSecret,
     /// A release that was deployed reads otherwise now.
     ChangedRelease,

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 
 use super::faulty::Faulty;
+use super::suggestions::Suggestions;
 use super::{Catalog, Entry, report};
-use crate::diagnostic::{Code, Diagnostics, nearest};
+use crate::diagnostic::{Code, Diagnostics};
 use crate::manifest::{AnyManifest, Kind, Manifest, StagePattern, StageSpec};
 use crate::{Digest, Name, StageId};
 
@@ -71,8 +72,9 @@ pub(super) fn references(
     for id in catalog.stages.keys().filter(|id| !catalog.environments.contains_key(&id.environment)) {
         faulty.add_stray_stage(&id.stage);
     }
+    let mut suggestions = Suggestions::default();
     for entry in entries {
-        let mut refer = Referrer { entry, faulty: &faulty, found };
+        let mut refer = Referrer { entry, faulty: &faulty, suggestions: &mut suggestions, found };
         match entry.manifest {
             AnyManifest::Provider(_)
             | AnyManifest::WeightCache(_)
@@ -149,6 +151,7 @@ pub(super) fn references(
 struct Referrer<'a> {
     entry: &'a Entry<'a>,
     faulty: &'a Faulty,
+    suggestions: &'a mut Suggestions,
     found: &'a mut Diagnostics,
 }
 
@@ -174,16 +177,7 @@ impl Referrer<'_> {
         if self.faulty.may_be(kind, &name) {
             return;
         }
-        let names: Vec<String> = known.keys().map(ToString::to_string).collect();
-        let hint = nearest(&name, names.iter().map(String::as_str)).or_else(|| {
-            let list = names.iter().take(8).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-            Some(match names.len() {
-                0 => format!("there is no {kind} yet"),
-                1 => format!("there is only {list}"),
-                2..=8 => format!("there are {list}"),
-                _ => format!("there are {list} …"),
-            })
-        });
+        let hint = Some(self.suggestions.hint(kind, &name, known.keys()));
         report(
             self.found,
             self.entry,

@@ -89,6 +89,11 @@ impl Faulty {
         keys.iter().any(|key| self.documents.get(key).is_some_and(|said| said.iter().any(of_it)))
     }
 
+    /// Whether all documents can be read as manifests.
+    pub(super) fn is_empty(&self) -> bool {
+        self.documents.is_empty() && self.fleets.is_empty()
+    }
+
     /// Whether a faulty Host may be of this fleet.
     pub(super) fn may_have_host_of(&self, fleet: &Name) -> bool {
         self.fleets.contains(&None) || self.fleets.contains(&Some(fleet.to_string()))

@@ -7,6 +7,7 @@ mod parse;
 mod reading;
 mod secrets;
 mod settings;
+mod suggestions;
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
 //! A release's topology: pools that are written and pools that are used, degrees and accelerators, engines and degrees.
 
-use super::Contradict;
+use super::Report;
 use crate::catalog::Catalog;
 use crate::diagnostic::counted;
 use crate::manifest::{EngineKind, KvCache, KvTierKind, Parallelism, Pool, ReleaseSpec, TopologyMode};
 
-pub(super) fn topology(spec: &ReleaseSpec, catalog: &Catalog, contradict: Contradict<'_>) {
+pub(super) fn topology(spec: &ReleaseSpec, catalog: &Catalog, report: &mut Report<'_>) {
     let topology = &spec.topology;
     let (mode, wanted) = match topology.mode {
         TopologyMode::Aggregated => ("aggregated", ["replica"].as_slice()),
@@ -14,26 +14,30 @@ pub(super) fn topology(spec: &ReleaseSpec, catalog: &Catalog, contradict: Contra
     let engine = catalog.engines.get(&spec.engine).map(|engine| engine.kind);
     for name in wanted.iter().filter(|name| topology.pools().all(|(other, _)| other != **name)) {
         let message = format!("the mode `{mode}` needs `{name}`");
-        contradict("/spec/topology/mode", message, Some("say what it takes, for example `{gpus: 8, …}`"));
+        report.contradict(
+            "/spec/topology/mode",
+            message,
+            Some("say what it takes, for example `{gpus: 8, …}`"),
+        );
     }
     for (name, pool) in topology.pools() {
         let pointer = format!("/spec/topology/{name}");
         if !wanted.contains(&name) {
             let message = format!("the mode `{mode}` has no `{name}`");
-            contradict(&pointer, message, Some("leave it out, or change `mode`"));
+            report.contradict(&pointer, message, Some("leave it out, or change `mode`"));
             continue;
         }
-        size(&pointer, name, pool, contradict);
+        size(&pointer, name, pool, report);
         if let Some(engine) = engine {
-            degrees(&format!("{pointer}/parallelism"), engine, pool.parallelism, contradict);
+            degrees(&format!("{pointer}/parallelism"), engine, pool.parallelism, report);
         }
     }
     if let Some(cache) = &spec.kv_cache {
-        tiers(cache, contradict);
+        tiers(cache, report);
     }
 }
 
-fn size(pointer: &str, name: &str, pool: &Pool, contradict: Contradict<'_>) {
+fn size(pointer: &str, name: &str, pool: &Pool, report: &mut Report<'_>) {
     let degrees = pool.parallelism;
     match (pool.gpus, pool.cpu_slots) {
         (Some(gpus), None) => {
@@ -42,13 +46,13 @@ fn size(pointer: &str, name: &str, pool: &Pool, contradict: Contradict<'_>) {
                 let gpus = counted(usize::try_from(gpus).unwrap_or(usize::MAX), "GPU");
                 let message =
                     format!("tensor × pipeline × data parallelism is {world}, and the {name} has {gpus}");
-                contradict(pointer, message, Some("make the degrees multiply to the GPUs"));
+                report.contradict(pointer, message, Some("make the degrees multiply to the GPUs"));
             }
         }
         (None, Some(_)) => {}
         (Some(_), Some(_)) | (None, None) => {
             let message = format!("a {name} takes either `gpus` or `cpuSlots`");
-            contradict(pointer, message, Some("write one of them"));
+            report.contradict(pointer, message, Some("write one of them"));
         }
     }
     let spread = degrees.tensor.saturating_mul(degrees.data);
@@ -57,7 +61,7 @@ fn size(pointer: &str, name: &str, pool: &Pool, contradict: Contradict<'_>) {
             "experts over {} accelerators do not divide tensor × data parallelism, which is {spread}",
             degrees.expert
         );
-        contradict(
+        report.contradict(
             &format!("{pointer}/parallelism/expert"),
             message,
             Some("use a divisor, most often all of them"),
@@ -66,17 +70,17 @@ fn size(pointer: &str, name: &str, pool: &Pool, contradict: Contradict<'_>) {
 }
 
 /// What an engine's own flags can't express.
-fn degrees(pointer: &str, engine: EngineKind, degrees: Parallelism, contradict: Contradict<'_>) {
+fn degrees(pointer: &str, engine: EngineKind, degrees: Parallelism, report: &mut Report<'_>) {
     let spread = degrees.tensor.saturating_mul(degrees.data);
     match engine {
-        EngineKind::Vllm if degrees.expert > 1 && degrees.expert != spread => contradict(
+        EngineKind::Vllm if degrees.expert > 1 && degrees.expert != spread => report.contradict(
             &format!("{pointer}/expert"),
             format!(
                 "vLLM spreads experts over all of tensor × data parallelism, which is {spread}, or does not"
             ),
             Some("write that, or leave `expert` out"),
         ),
-        EngineKind::TensorrtLlm if degrees.data > 1 => contradict(
+        EngineKind::TensorrtLlm if degrees.data > 1 => report.contradict(
             &format!("{pointer}/data"),
             "TensorRT-LLM has no data parallelism in one server".to_owned(),
             Some("use tensor parallelism, or more units"),
@@ -89,17 +93,17 @@ fn degrees(pointer: &str, engine: EngineKind, degrees: Parallelism, contradict: 
     }
 }
 
-fn tiers(cache: &KvCache, contradict: Contradict<'_>) {
+fn tiers(cache: &KvCache, report: &mut Report<'_>) {
     let mut before: Option<KvTierKind> = None;
     for (i, tier) in cache.tiers.iter().enumerate() {
         let pointer = format!("/spec/kvCache/tiers/{i}");
         match before {
-            None if tier.kind != KvTierKind::Gpu => contradict(
+            None if tier.kind != KvTierKind::Gpu => report.contradict(
                 &format!("{pointer}/kind"),
                 "the first tier is `gpu`: what an engine uses is there".to_owned(),
                 Some("begin with `{kind: gpu}`"),
             ),
-            Some(before) if before >= tier.kind => contradict(
+            Some(before) if before >= tier.kind => report.contradict(
                 &format!("{pointer}/kind"),
                 "tiers are `gpu`, then `host-memory`, then `nvme`, each once".to_owned(),
                 Some("write the fastest first"),
@@ -110,23 +114,23 @@ fn tiers(cache: &KvCache, contradict: Contradict<'_>) {
         let is_gpu = tier.kind == KvTierKind::Gpu;
         if is_gpu && tier.size.is_some() {
             let message = "the tier `gpu` has what the engine leaves free".to_owned();
-            contradict(&format!("{pointer}/size"), message, Some("leave `size` out"));
+            report.contradict(&format!("{pointer}/size"), message, Some("leave `size` out"));
         } else if !is_gpu && tier.size.is_none() {
-            contradict(
+            report.contradict(
                 &pointer,
                 "the tier does not say its size".to_owned(),
                 Some("write `size`, for example `512Gi`"),
             );
         }
         match (tier.kind, &tier.path) {
-            (KvTierKind::Nvme, None) => contradict(
+            (KvTierKind::Nvme, None) => report.contradict(
                 &pointer,
                 "the tier `nvme` does not say its folder".to_owned(),
                 Some("write `path`, for example `/var/lib/denv/kv`"),
             ),
             (KvTierKind::Gpu | KvTierKind::HostMemory, Some(_)) => {
                 let message = "only the tier `nvme` has a folder".to_owned();
-                contradict(&format!("{pointer}/path"), message, Some("leave `path` out"));
+                report.contradict(&format!("{pointer}/path"), message, Some("leave `path` out"));
             }
             (KvTierKind::Nvme, Some(_)) | (KvTierKind::Gpu | KvTierKind::HostMemory, None) => {}
         }

@@ -92,7 +92,9 @@ fn what_is_of_a_free_form_may_be_anything() {
     let suite = |expect: &str| {
         of(
             "ParitySuite",
-            &format!("{{cases: [{{name: c, messages: [{{role: user, content: x}}], expect: {expect}}}]}}"),
+            &format!(
+                "{{cases: [{{name: c, messages: [{{role: user, content: x}}], tools: [{{name: f}}], expect: {expect}}}]}}"
+            ),
         )
     };
     assert_eq!(suite("{json: {a: 1.5, b: [null, true], 'c/d': {}}}"), "");

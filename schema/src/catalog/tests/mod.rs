@@ -1,3 +1,4 @@
+mod crossings;
 mod echoes;
 mod kinds;
 mod mutations;

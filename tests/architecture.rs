@@ -48,16 +48,20 @@ const FLOORS: [(&str, &[&[&str]]); 3] = [
 ];
 
 /// What each crate may use of denv's own.
-const CRATES: [(&str, &[&str]); 9] = [
+const CRATES: [(&str, &[&str]); 10] = [
     ("schema", &[]),
     ("link", &["denv-schema"]),
     ("repository", &["denv-schema"]),
+    ("forge", &[]),
     ("reconciler/planner", &["denv-schema"]),
     ("reconciler/git-transport", &[]),
-    ("reconciler", &["denv-git-transport", "denv-link", "denv-planner", "denv-repository", "denv-schema"]),
+    (
+        "reconciler",
+        &["denv-forge", "denv-git-transport", "denv-link", "denv-planner", "denv-repository", "denv-schema"],
+    ),
     ("agent", &["denv-link", "denv-schema"]),
     ("gateway", &["denv-link", "denv-schema"]),
-    ("cli", &["denv-planner", "denv-repository", "denv-schema"]),
+    ("cli", &["denv-forge", "denv-planner", "denv-repository", "denv-schema"]),
 ];
 
 /// Names that say nothing of what a thing owns or does.

@@ -162,12 +162,7 @@ pub(crate) async fn delete(
 /// `key one two` names two Keys.
 fn named(words: &[String]) -> Result<Vec<ManifestKey>, Error> {
     let Some((kind, names)) = words.split_first() else { return Ok(Vec::new()) };
-    let plain = kind.to_lowercase();
-    let is_it = |it: &&Kind| {
-        let singular = it.as_str().to_lowercase();
-        plain == singular || plain == format!("{singular}s")
-    };
-    let kind = Kind::ALL.iter().find(is_it).ok_or_else(|| {
+    let found = Kind::of_word(kind).ok_or_else(|| {
         let kinds = Kind::ALL.iter().map(|kind| kind.as_str().to_lowercase()).collect::<Vec<_>>();
         Error::Usage {
             message: format!("`{kind}` is not a kind"),
@@ -176,9 +171,9 @@ fn named(words: &[String]) -> Result<Vec<ManifestKey>, Error> {
     })?;
     if names.is_empty() {
         let message = format!("name the {kind} to delete");
-        return Err(Error::Usage { message, hint: Some(format!("see `denv get {plain}`")) });
+        return Err(Error::Usage { message, hint: Some(format!("see `denv get {}`", found.plural())) });
     }
-    Ok(names.iter().map(|name| ManifestKey { kind: *kind, name: name.clone() }).collect())
+    Ok(names.iter().map(|name| ManifestKey { kind: found, name: name.clone() }).collect())
 }
 
 fn texts(files: &Files) -> BTreeMap<String, String> {

@@ -29,8 +29,7 @@ pub(crate) enum InputError {
 
 impl InputError {
     pub(crate) fn hint(&self) -> Option<String> {
-        let hint = "manifests are .yaml and .yml files; hidden files and folders are left out, and folders below one that \
-                    is given with -f, unless with -R";
+        let hint = "manifests are .yaml and .yml files; hidden ones are left out, and with -f what is in folders below (see -R)";
         matches!(self, InputError::Nothing(_)).then(|| hint.to_owned())
     }
 }

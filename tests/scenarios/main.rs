@@ -4,6 +4,7 @@
 
 mod alarms;
 mod certificates;
+mod changes;
 mod clients;
 mod departures;
 mod fixture;

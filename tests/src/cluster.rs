@@ -86,7 +86,7 @@ impl Cluster {
         let dir = self.layout.dir.join("reconciler");
         let mut arguments = vec![
             "--source".to_owned(),
-            self.repository.path.display().to_string(),
+            self.repository.remote.display().to_string(),
             "--state-dir".to_owned(),
             dir.display().to_string(),
             "--api-listen".to_owned(),

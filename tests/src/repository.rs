@@ -8,7 +8,10 @@ use git2::{Repository, Signature};
 
 /// A working repository with manifests at its root.
 pub struct ConfigRepository {
+    /// A person's clone.
     pub path: PathBuf,
+    /// Where it is pushed to, and what the reconciler watches.
+    pub remote: PathBuf,
     files: BTreeMap<String, String>,
 }
 
@@ -17,8 +20,12 @@ impl ConfigRepository {
     pub fn create(path: &Path) -> anyhow::Result<Self> {
         let mut options = git2::RepositoryInitOptions::new();
         options.initial_head("main");
-        Repository::init_opts(path, &options).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(ConfigRepository { path: path.to_owned(), files: BTreeMap::new() })
+        let making = |path: &Path| format!("cannot make {}", path.display());
+        let clone = Repository::init_opts(path, &options).with_context(|| making(path))?;
+        let remote = path.with_extension("git");
+        Repository::init_opts(&remote, options.bare(true)).with_context(|| making(&remote))?;
+        clone.remote("origin", &remote.display().to_string())?;
+        Ok(ConfigRepository { path: path.to_owned(), remote, files: BTreeMap::new() })
     }
 
     /// The text of a manifest file.
@@ -49,7 +56,24 @@ impl ConfigRepository {
         self.write(name, &text)
     }
 
-    /// Commits all that was written, as a person would, and gives the commit.
+    /// Takes over what others have pushed.
+    pub fn pull(&mut self) -> anyhow::Result<()> {
+        let repository = Repository::open(&self.path)?;
+        repository.find_remote("origin")?.fetch(
+            &["+refs/heads/main:refs/remotes/origin/main"],
+            None,
+            None,
+        )?;
+        let theirs = repository.find_reference("refs/remotes/origin/main")?.peel(git2::ObjectType::Commit)?;
+        repository.reset(&theirs, git2::ResetType::Hard, None)?;
+        self.files.clear();
+        for (name, bytes) in denv_schema::tree::read(&self.path)? {
+            self.files.insert(name, String::from_utf8(bytes).context("manifests are UTF-8")?);
+        }
+        Ok(())
+    }
+
+    /// Commits all that was written and pushes it, as a person would, and gives the commit.
     pub fn commit(&self, message: &str) -> anyhow::Result<String> {
         let repository = Repository::open(&self.path)?;
         let mut index = repository.index()?;
@@ -61,6 +85,7 @@ impl ConfigRepository {
         let parents = head.map(|oid| repository.find_commit(oid)).transpose()?;
         let parents: Vec<_> = parents.iter().collect();
         let oid = repository.commit(Some("refs/heads/main"), &author, &author, message, &tree, &parents)?;
+        repository.find_remote("origin")?.push(&["refs/heads/main"], None)?;
         Ok(oid.to_string())
     }
 }

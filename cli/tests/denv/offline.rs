@@ -96,7 +96,7 @@ fn what_cannot_be_validated_is_trouble() {
     assert_eq!(status, 2);
     assert_snapshot!(err, @"
     error: there are no manifests in `.`
-    hint: manifests are .yaml and .yml files; hidden files and folders are left out
+    hint: manifests are .yaml and .yml files; hidden ones are left out, and with -f what is in folders below (see -R)
     ");
     std::fs::write(folder.path().join("empty.yaml"), "# nothing yet\n").unwrap();
     let (status, _, err) = run(denv().current_dir(folder.path()).args(["validate", "."]));

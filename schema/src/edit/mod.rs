@@ -188,8 +188,7 @@ impl<'a> Editor<'a> {
 
     /// In a file of its own: `stages/chat-prod.yaml`.
     fn add(&mut self, key: &ManifestKey, wanted: &Entry<'_>) {
-        let kind = key.kind.as_str().to_lowercase();
-        let file = format!("{kind}s/{}.yaml", key.name.replace('/', "-"));
+        let file = format!("{}/{}.yaml", key.kind.plural(), key.name.replace('/', "-"));
         let mut text = self.text(&file);
         if !text.is_empty() {
             text.push_str(if text.ends_with('\n') { "---\n" } else { "\n---\n" });

@@ -72,8 +72,11 @@ denv is running. Try:
   curl $DENV_GATEWAY/v1/chat/completions -H \"Authorization: Bearer $DENV_API_KEY\" \\
     -d '{{\"model\": \"smollm2\", \"messages\": [{{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}}]}}'
 
-  Change {repository}/service.yaml or software.yaml, commit, and
-  denv rollout status chat/prod --watch
+  cd {repository}     a clone of the configuration: change service.yaml or software.yaml, then
+  denv diff                             what you changed, and what it does
+  denv plan                             what would happen, step by step
+  git commit -a && git push && denv source refresh main && denv rollout status chat/prod --watch
+  denv apply -f service.yaml --wait     the same, without Git
 
   make down                             stop it all",
         env = env.display(),

@@ -82,6 +82,7 @@ impl From<PublicationError> for ApiError {
                 ApiError::conflict(crate::chain(&error))
             }
             PublicationError::Push(error) => ApiError::unavailable(crate::chain(&error)),
+            PublicationError::Unread(_) => ApiError::unavailable(message),
             PublicationError::Mirror(source) => ApiError::unavailable(format!("{message}: {source:#}")),
             PublicationError::Store(error) => error.into(),
         }

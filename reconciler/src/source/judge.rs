@@ -77,7 +77,7 @@ pub(super) fn judge(
         return refuse(reason, Diagnostics::default());
     }
     let (all, files) = together(config, files, ground)?;
-    let found = match Catalog::from_files_after(&all, ground.deployed) {
+    let found = match ground.shelf.read(&all).catalog(ground.deployed) {
         Ok(catalog) if unreadable.is_empty() => {
             let in_force = in_force(mirror, config, ground)?;
             let deletions = match in_force {
@@ -158,7 +158,7 @@ fn in_force(
     };
     let (files, _) = mirror.files(accepted, &config.folder)?;
     let (all, _) = together(config, files, ground)?;
-    Ok(Catalog::from_files(&all).ok().map(Arc::new))
+    Ok(ground.shelf.read(&all).catalog(&BTreeMap::new()).ok().map(Arc::new))
 }
 
 /// What the revision holds, with faults in the names that the tenant's files go by.

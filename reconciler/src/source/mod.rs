@@ -18,6 +18,7 @@ pub mod settings;
 mod shelf;
 mod signers;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -155,7 +156,7 @@ impl Source {
         };
         content.put(&self.config.name, own);
         // It was judged when it was accepted; only what it means is needed again.
-        let catalog = Catalog::from_files(&all).map_err(|found| found.to_string())?;
+        let catalog = content.read(&all).catalog(&BTreeMap::new()).map_err(|found| found.to_string())?;
         self.shelf.publish(Arc::new(catalog));
         Ok(())
     }

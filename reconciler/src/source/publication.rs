@@ -49,6 +49,8 @@ pub enum PublicationError {
     Unsigned,
     #[error(transparent)]
     Push(#[from] PushError),
+    #[error("source `{0}` of the same tenant is not read yet; try again in a moment")]
+    Unread(String),
     #[error("cannot read the source")]
     Mirror(#[source] anyhow::Error),
     #[error("the control plane cannot read its store")]
@@ -163,7 +165,8 @@ impl Work {
         if let Some(path) = edit.files.keys().find(|path| self.others.contains_key(*path)) {
             return Err(PublicationError::Elsewhere(path.clone()));
         }
-        let after = reading.again(&edit.applied_to(&files));
+        let reading = reading.again(&self.with_others(files.clone()));
+        let after = reading.again(&self.with_others(edit.applied_to(&files)));
         let catalog = after.catalog(&self.deployed).map_err(PublicationError::Invalid)?;
         // A head that is not valid, and was refused, may well be put right this way.
         let before = reading.catalog(&BTreeMap::new()).unwrap_or_default();
@@ -172,6 +175,11 @@ impl Work {
         let diff = diff(&before, &after);
         (self.permission)(&diff, &before.catalog, &after.catalog).map_err(PublicationError::Denied)?;
         Ok(Draft { base, files, edit, diff })
+    }
+
+    fn with_others(&self, mut files: Files) -> Files {
+        files.extend(self.others.iter().map(|(path, text)| (path.clone(), text.clone())));
+        files
     }
 
     /// All that is asked for, one after the other, as one edit.

@@ -3,10 +3,10 @@
 //! A source holds the shelf while it judges, so that two never judge past each other.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as Lock, PoisonError};
 
-use denv_schema::Catalog;
 use denv_schema::tree::Files;
+use denv_schema::{Catalog, Reading};
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard, watch};
 
 /// What a source has in force.
@@ -26,6 +26,8 @@ pub(super) struct Content {
     hooks: BTreeMap<String, Arc<Notify>>,
     /// Counts what was put in force.
     pub(super) version: u64,
+    /// The files as they were last read, whatever became of them: the next revision changes few of them.
+    reading: Lock<Reading>,
 }
 
 /// Shared by a tenant's sources.
@@ -109,6 +111,13 @@ impl Content {
             }
         }
         Ok(all)
+    }
+
+    /// Reads files, of which most read as they last did.
+    pub(super) fn read(&self, all: &Files) -> Reading {
+        let mut last = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = last.again(all);
+        last.clone()
     }
 
     /// How a file of `source` is named where several are shown together.

@@ -8,6 +8,7 @@ use crate::completion::Completion;
 use crate::describe::Describe;
 use crate::diff::DiffVerb;
 use crate::events::Events;
+use crate::explain::Explain;
 use crate::gateway::Gateway;
 use crate::get::Get;
 use crate::host::Host;
@@ -51,6 +52,7 @@ pub(crate) enum Verb {
     Usage(Usage),
     Events(Events),
     Schema(Schema),
+    Explain(Explain),
     Completion(Completion),
     /// Print the version
     Version,

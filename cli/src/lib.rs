@@ -3,7 +3,7 @@
 //! | floor | modules |
 //! | --- | --- |
 //! | top | `arguments`, `error` |
-//! | | one file a verb: `validate`, `diff`, `plan`, `apply` (with delete), `promote`, `snapshot`, `get`, `describe`, `rollout`, `host`, `gateway`, `source`, `key`, `usage`, `events`, `schema`, `completion`, `version` |
+//! | | one file a verb: `validate`, `diff`, `plan`, `apply` (with delete), `promote`, `snapshot`, `get`, `describe`, `rollout`, `host`, `gateway`, `source`, `key`, `usage`, `events`, `schema`, `explain`, `completion`, `version` |
 //! | | `client`: the control plane's HTTP API; `inputs`, `origin`: where manifests come from; `comparison`: how differences look; `resource`, `views`, `manifests`: how lists and their rows look |
 //! | bottom | `output`, `table`, `text`, `time`, `excerpt` |
 //!
@@ -20,6 +20,7 @@ mod diff;
 mod error;
 mod events;
 mod excerpt;
+mod explain;
 mod gateway;
 mod get;
 mod host;
@@ -84,6 +85,7 @@ async fn dispatch(arguments: Arguments, output: &mut Output) -> Result<Exit, Err
         Verb::Usage(usage) => usage::run(&usage, &connect(output)?, output).await,
         Verb::Events(events) => events::run(&events, &connect(output)?, output).await,
         Verb::Schema(schema) => schema::run(&schema, output),
+        Verb::Explain(explain) => explain::run(&explain, output),
         Verb::Completion(completion) => completion::run(&completion, output),
         Verb::Version => version::run(output),
     }

@@ -16,6 +16,7 @@ pub mod manifest;
 mod name;
 pub mod permission;
 pub mod quantity;
+pub mod reference;
 pub mod secret;
 pub mod tree;
 pub mod wire;

@@ -1,175 +1,102 @@
-//! `docs/manifests.md` says what the types say: its tables are made from the JSON Schemas. Run with `UPDATE_DOCS=1`
-//! to write them anew.
+//! The reference says what the types say: its pages and schemas are made from them. Run with `UPDATE_DOCS=1` to write
+//! them anew.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
 
+use denv_schema::Catalog;
 use denv_schema::diagnostic::Code;
 use denv_schema::manifest::Kind;
-use denv_schema::manifest::{StagePattern, TimeOfDay};
-use denv_schema::quantity::{Amount, ByteSize, Money, Share};
+use denv_schema::reference;
 use denv_schema::tree::Files;
-use denv_schema::{Catalog, Digest, Name, StageId};
-use schemars::{JsonSchema, schema_for};
+use schemars::schema_for;
 use serde_json::Value;
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/manifests.md");
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
+}
 
-#[test]
-fn the_tables_are_those_of_the_types() {
-    let page = std::fs::read_to_string(PAGE).unwrap();
-    let mut made = with_table(&page, "metadata", &table(&Kind::Host.json_schema().to_value(), "metadata"));
-    for kind in Kind::ALL {
-        made = with_table(&made, kind.as_str(), &table(&kind.json_schema().to_value(), "spec"));
-    }
+fn example(kind: Kind) -> String {
+    fs::read_to_string(docs().join(format!("reference/examples/{}.yaml", kind.singular()))).unwrap()
+}
+
+/// The file holds this, or is made to.
+fn is_fresh(path: &str, text: &str) {
+    let file = docs().join("reference").join(path);
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(PAGE, &made).unwrap();
+        fs::write(file, text).unwrap();
         return;
     }
+    let stale = fs::read_to_string(&file).unwrap_or_default() != text;
     assert!(
-        page == made,
-        "docs/manifests.md is stale: run `UPDATE_DOCS=1 cargo nextest run -p denv-schema tables`"
+        !stale,
+        "docs/reference/{path} is stale: run `UPDATE_DOCS=1 cargo nextest run -p denv-schema --test docs`"
     );
 }
 
 #[test]
+fn the_pages_are_those_of_the_types() {
+    for kind in Kind::ALL {
+        is_fresh(&format!("{}.md", kind.singular()), &reference::page(*kind, &example(*kind)));
+    }
+}
+
+#[test]
+fn the_schemas_are_those_of_the_types() {
+    let text = |schema: &Value| format!("{}\n", serde_json::to_string_pretty(schema).unwrap());
+    for kind in Kind::ALL {
+        is_fresh(&format!("schemas/{}.json", kind.singular()), &text(&reference::json_schema(*kind)));
+    }
+    is_fresh("schemas/denv.json", &text(&reference::all_kinds()));
+}
+
+#[test]
+fn every_kind_has_a_page_that_is_linked() {
+    let page = fs::read_to_string(docs().join("manifests.md")).unwrap();
+    for kind in Kind::ALL {
+        let link = format!("[{kind}](reference/{}.md)", kind.singular());
+        assert!(page.contains(&link), "docs/manifests.md has no link {link}");
+    }
+}
+
+#[test]
 fn every_code_is_explained() {
-    let page = std::fs::read_to_string(PAGE).unwrap();
+    let page = fs::read_to_string(docs().join("manifests.md")).unwrap();
     let codes = words(&schema_for!(Code).to_value());
     assert!(codes.len() > 5, "{codes:?}");
-    for (code, _) in codes {
+    for code in codes {
         assert!(page.contains(&format!("| `{code}` |")), "the code `{code}` is not explained");
     }
 }
 
 #[test]
 fn the_examples_are_one_valid_configuration() {
-    let page = std::fs::read_to_string(PAGE).unwrap();
-    let examples = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    let files: Files =
-        examples.enumerate().map(|(i, text)| (format!("{i:02}.yaml"), text.as_bytes().to_vec())).collect();
-    assert_eq!(files.len(), Kind::ALL.len(), "each kind has one example");
+    let files: Files = Kind::ALL
+        .iter()
+        .map(|kind| (format!("{}.yaml", kind.singular()), example(*kind).into_bytes()))
+        .collect();
     let catalog = Catalog::from_files(&files).unwrap_or_else(|found| panic!("{found}"));
     assert_eq!(catalog.keys.len(), 1);
 }
 
-/// The page with a table put between its marks.
-fn with_table(page: &str, name: &str, table: &str) -> String {
-    let begin = format!("<!-- fields: {name} -->\n");
-    let start = page.find(&begin).unwrap_or_else(|| panic!("docs/manifests.md has no table for {name}"));
-    let start = start + begin.len();
-    let end = start + page[start..].find("<!-- end -->").unwrap();
-    format!("{}\n{table}\n{}", &page[..start], &page[end..])
-}
-
-fn table(schema: &Value, part: &str) -> String {
-    let mut text = "| Field | Type | Default | Meaning |\n| --- | --- | --- | --- |\n".to_owned();
-    rows(&schema["properties"][part], "", &mut text);
-    text
-}
-
-fn rows(schema: &Value, path: &str, text: &mut String) {
-    let required: Vec<&str> =
-        schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        let schema = present(field);
-        let default = match (required.contains(&name.as_str()), field.get("default")) {
-            (true, _) => "required".to_owned(),
-            (false, Some(Value::Object(_) | Value::Null) | None) => String::new(),
-            (false, Some(default)) => {
-                format!("`{}`", default.to_string().replace('"', "").replace(',', ", "))
-            }
-        };
-        let meaning = meaning(&path, field, schema);
-        writeln!(text, "| `{path}` | {} | {default} | {meaning} |", type_of(schema)).unwrap();
-        match schema.get("items") {
-            Some(items) => rows(items, &format!("{path}[]"), text),
-            None => rows(schema, &path, text),
-        }
+/// The schema that editors use agrees with what validation says.
+#[test]
+fn the_published_schemas_accept_the_examples_and_refuse_unknown_fields() {
+    let validator = jsonschema::validator_for(&reference::all_kinds()).unwrap();
+    for kind in Kind::ALL {
+        let mut value: Value = serde_yaml::from_str(&example(*kind)).unwrap();
+        let faults: Vec<String> = validator.iter_errors(&value).map(|error| error.to_string()).collect();
+        assert_eq!(faults, [] as [String; 0], "{kind}");
+        value["spec"]["surelyUnknown"] = true.into();
+        assert!(!validator.is_valid(&value), "{kind}");
     }
 }
 
-/// A field's own schema, where it may also be left out.
-fn present(field: &Value) -> &Value {
-    let any = field["anyOf"].as_array();
-    any.and_then(|any| any.iter().find(|schema| schema["type"] != "null")).unwrap_or(field)
-}
-
-fn meaning(path: &str, field: &Value, schema: &Value) -> String {
-    let own = [field, schema].iter().find_map(|schema| schema["description"].as_str());
-    let mut text = own.unwrap_or_else(|| panic!("`{path}` has no description")).replace('\n', " ");
-    for (word, description) in words(schema).iter().filter(|(_, description)| !description.is_empty()) {
-        write!(text, " `{word}`: {}", description.replace('\n', " ")).unwrap();
-    }
-    // Amounts and plain numbers have limits of their types, which nobody needs to read.
-    let limit = |keyword: &str| schema[keyword].as_u64().filter(|limit| (1..100_000).contains(limit));
-    for (keyword, words) in [("minimum", "At least"), ("maximum", "At most")] {
-        if let Some(limit) = limit(keyword) {
-            write!(text, " {words} {limit}.").unwrap();
-        }
-    }
-    text
-}
-
-/// The words of a choice, each with what it means.
-fn words(schema: &Value) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    for choice in schema["oneOf"].as_array().into_iter().flatten() {
-        let description = choice["description"].as_str().unwrap_or_default().to_owned();
-        match choice["const"].as_str() {
-            Some(word) => found.push((word.to_owned(), description)),
-            None => found.extend(words(choice)),
-        }
-    }
-    let plain = schema["enum"].as_array().into_iter().flatten();
-    found.extend(plain.filter_map(Value::as_str).map(|word| (word.to_owned(), String::new())));
-    found
-}
-
-fn type_of(schema: &Value) -> String {
-    fn has_pattern_of<T: JsonSchema>(schema: &Value) -> bool {
-        schema["pattern"].is_string() && schema["pattern"] == schema_for!(T).to_value()["pattern"]
-    }
-    let choices = words(schema);
-    let is = |kind: &str| {
-        let several = schema["type"].as_array();
-        schema["type"] == kind || several.is_some_and(|kinds| kinds.iter().any(|it| it == kind))
-    };
-    let name = match schema {
-        _ if !choices.is_empty() => {
-            let choices = choices.iter().map(|(word, _)| format!("`{word}`")).collect::<Vec<_>>();
-            return choices.join(" or ");
-        }
-        _ if has_pattern_of::<Name>(schema) => "name",
-        _ if has_pattern_of::<StageId>(schema) => "`environment/stage`",
-        _ if has_pattern_of::<Digest>(schema) => "digest",
-        _ if has_pattern_of::<Amount>(schema) => "amount",
-        _ if has_pattern_of::<ByteSize>(schema) => "size",
-        _ if has_pattern_of::<Money>(schema) => "money",
-        _ if has_pattern_of::<Share>(schema) => "share",
-        _ if has_pattern_of::<TimeOfDay>(schema) => "time of day",
-        _ if has_pattern_of::<StagePattern>(schema) => "stages",
-        _ if schema["format"] == "period" => "period",
-        _ if schema["format"] == "threshold" => "period, share or number",
-        _ if schema["format"] == "date-time" => "time",
-        _ if schema["format"] == "secret-reference" => "secret reference",
-        _ if schema["x-kubernetes-preserve-unknown-fields"] == true => "free form",
-        _ if is("array") => return format!("list of {}", plural(&type_of(&schema["items"]))),
-        _ if schema["additionalProperties"].is_object() => "mapping of text",
-        _ if is("object") => "fields",
-        _ if is("integer") => "number",
-        _ if is("boolean") => "`true` or `false`",
-        _ => "text",
-    };
-    name.to_owned()
-}
-
-fn plural(name: &str) -> String {
-    match name {
-        "name" | "amount" | "digest" | "period" | "number" | "size" | "time" | "share" => format!("{name}s"),
-        "fields" => "mappings".to_owned(),
-        other => other.to_owned(),
-    }
+fn words(schema: &Value) -> Vec<String> {
+    let own = schema["const"].as_str().map(str::to_owned);
+    let plain = schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+    let inside = schema["oneOf"].as_array().into_iter().flatten().flat_map(words);
+    own.into_iter().chain(plain).chain(inside).collect()
 }

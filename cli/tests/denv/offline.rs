@@ -198,3 +198,37 @@ fn a_reader_that_has_seen_enough_is_no_trouble() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
 }
+
+#[test]
+fn fields_are_explained_and_definitions_printed() {
+    let (status, out, _) = run(denv().args(["explain", "stage.spec.rollout.bake"]));
+    assert_eq!(status, 0);
+    assert!(out.starts_with("stage.spec.rollout.bake: period, default 5m\n"), "{out}");
+    let (status, out, _) = run(denv().args(["explain", "Stages.spec.fleets[].units", "-o", "json"]));
+    assert_eq!(status, 0);
+    let field: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(field["fields"][0]["name"], "min");
+    let (status, _, err) = run(denv().args(["explain", "stage.spec.rolout"]));
+    assert_eq!(status, 2);
+    assert_snapshot!(err, @"
+    error: `stage.spec` has no field `rolout`
+    hint: did you mean `rollout`?
+    ");
+    let (status, _, err) = run(denv().args(["explain", "stag"]));
+    assert_eq!(status, 2);
+    assert_snapshot!(err, @"
+    error: there is no kind `stag`
+    hint: did you mean `Stage`?
+    ");
+
+    let (status, out, _) = run(denv().args(["schema", "--crd"]));
+    assert_eq!(status, 0);
+    assert_eq!(out.matches("kind: CustomResourceDefinition").count(), denv_schema::manifest::Kind::ALL.len());
+    let (status, out, _) = run(denv().args(["schema", "pricelist", "--crd", "-o", "json"]));
+    assert_eq!(status, 0);
+    let definition: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(definition["metadata"]["name"], "pricelists.denv.dev");
+    let (status, out, _) = run(denv().args(["schema"]));
+    assert_eq!(status, 0);
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["title"], "denv");
+}

@@ -184,8 +184,8 @@ pub enum PricedBy {
     HostHour,
 }
 
-/// A host that is written down: an owned one, or a node of a Kubernetes cluster. Hosts that denv launches are
-/// observed, not written.
+/// A host that is written down: an owned one, or a node of a Kubernetes cluster. It joins with a one-time token from
+/// `denv host token NAME`. Hosts that denv launches are observed, not written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HostSpec {
@@ -203,6 +203,7 @@ pub struct HostSpec {
     pub cpu_slots: Option<u32>,
     /// Take no new units; those that run stay.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(extend("default" = false))]
     pub cordoned: bool,
 }
 

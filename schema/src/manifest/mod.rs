@@ -49,6 +49,7 @@ use crate::Name;
 /// The one version of the manifests' format.
 pub const API_VERSION: &str = "denv.dev/v1";
 
+/// What a manifest is called.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Metadata {

@@ -38,6 +38,7 @@ pub struct Rollout {
     pub freezes: Vec<Freeze>,
     /// Whether a person must say `denv rollout approve` first.
     #[serde(skip_serializing_if = "Approval::is_none")]
+    #[schemars(extend("default" = "none"))]
     pub approval: Approval,
 }
 

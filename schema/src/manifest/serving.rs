@@ -85,7 +85,7 @@ pub struct StageFleet {
     pub units: UnitRange,
     /// Fleets of a lower number get their units first and lose them last: base fleets 0, burst fleets after.
     #[serde(default, skip_serializing_if = "is_zero")]
-    #[schemars(range(max = 1000))]
+    #[schemars(range(max = 1000), extend("default" = 0))]
     pub priority: u32,
     /// The fleet's share of requests beside the other fleets' weights, under the routing policy `weighted`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -11,6 +11,7 @@ pub struct Topology {
     pub mode: TopologyMode,
     /// Whether a unit must be within one scale-up domain.
     #[serde(default, skip_serializing_if = "PlacementRule::is_same_domain")]
+    #[schemars(extend("default" = "same-domain"))]
     pub placement: PlacementRule,
     /// What one serving unit takes, where the mode is `aggregated`: either `gpus` or, on hosts without them, `cpuSlots`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,7 +103,7 @@ pub struct Parallelism {
     pub data: u32,
     /// The experts of a mixture are spread over this many of the same accelerators. It divides tensor × data.
     #[serde(skip_serializing_if = "is_one")]
-    #[schemars(range(min = 1, max = 1024))]
+    #[schemars(range(min = 1, max = 1024), extend("default" = 1))]
     pub expert: u32,
 }
 

@@ -99,5 +99,5 @@ fn what_is_of_a_free_form_may_be_anything() {
     };
     assert_eq!(suite("{json: {a: 1.5, b: [null, true], 'c/d': {}}}"), "");
     assert_eq!(suite("{toolCalls: [{name: f, arguments: {x: 0.5}}]}"), "");
-    assert_snapshot!(suite("{json: 1.5}"), @"a.yaml:4:79: `spec.cases[0].expect.json` must be a mapping of fields, and is a number");
+    assert_snapshot!(suite("{json: 1.5}"), @"a.yaml:4:99: `spec.cases[0].expect.json` must be a mapping of fields, and is a number");
 }

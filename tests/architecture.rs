@@ -13,7 +13,7 @@ const FLOORS: [(&str, &[&[&str]]); 3] = [
         &[
             &["main"],
             &["arguments", "tenant"],
-            &["api"],
+            &["api", "statuses"],
             &["orchestrator"],
             &["source", "link"],
             &["observation"],

@@ -59,6 +59,7 @@ async fn source(dir: &Path) -> SourceHandle {
         allowed_signers: None,
         signing_key: None,
         webhook_secret: None,
+        forge: None,
         deletion_share: DeletionShare::DEFAULT,
     };
     let (shelf, catalogs) = Shelf::new();

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
+use denv_forge::Address;
 use denv_git_transport::{CredentialsPlace, Options};
 use denv_reconciler::source::settings::{self, SettingsError};
-use denv_reconciler::source::{DeletionShare, SecretReference, SourceConfig};
+use denv_reconciler::source::{DeletionShare, ForgeConfig, SecretReference, SourceConfig};
 use denv_schema::Name;
 use denv_schema::quantity::Period;
 
@@ -85,6 +86,22 @@ pub(crate) struct Arguments {
     #[arg(long, env = "DENV_SOURCE_WEBHOOK_SECRET", value_name = "REFERENCE")]
     source_webhook_secret: Option<SecretReference>,
 
+    /// The forge to tell what becomes of each commit: github, gitlab or gitea (Forgejo too)
+    #[arg(long, env = "DENV_SOURCE_FORGE", requires = "source_forge_token", value_name = "KIND")]
+    source_forge: Option<denv_forge::Kind>,
+
+    /// A token that may set commit statuses there: file:PATH or env:NAME
+    #[arg(long, env = "DENV_SOURCE_FORGE_TOKEN", requires = "source_forge", value_name = "REFERENCE")]
+    source_forge_token: Option<SecretReference>,
+
+    /// Where the forge's API is [default: from --source]
+    #[arg(long, env = "DENV_SOURCE_FORGE_API", requires = "source_forge", value_name = "URL")]
+    source_forge_api: Option<String>,
+
+    /// The repository's name on the forge [default: from --source]
+    #[arg(long, env = "DENV_SOURCE_FORGE_REPOSITORY", requires = "source_forge", value_name = "OWNER/NAME")]
+    source_forge_repository: Option<String>,
+
     /// A revision that deletes more than this share of units, hosts, customers or keys waits for `denv source approve`
     #[arg(long, env = "DENV_SOURCE_DELETION_SHARE", default_value = "30%", value_name = "PERCENT")]
     source_deletion_share: DeletionShare,
@@ -138,9 +155,18 @@ impl Arguments {
             ssh_command: self.source_ssh_command.clone(),
             ..Options::default()
         };
+        let url = self.source.clone().unwrap_or_default();
+        let forge = self.source_forge.zip(self.source_forge_token.clone()).map(|(kind, token)| {
+            let (api, repository) =
+                (self.source_forge_api.as_deref(), self.source_forge_repository.as_deref());
+            let invalid = |source| SettingsError::Forge { name: self.source_name.clone(), source };
+            let address = Address::new(kind, &url, api, repository).map_err(invalid)?;
+            Ok(ForgeConfig { address, token })
+        });
         let config = SourceConfig {
+            forge: forge.transpose()?,
             name: self.source_name.clone(),
-            url: self.source.clone().unwrap_or_default(),
+            url,
             branch: self.source_branch.clone(),
             folder: self.source_folder.clone(),
             mirror: self.state_dir.join("mirror"),

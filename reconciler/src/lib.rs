@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | top | `main` |
 //! | | `arguments` \| `tenant`: what is set; what runs for each tenant |
-//! | | `api`: HTTP/JSON for people and tools |
+//! | | `api` \| `statuses`: HTTP/JSON for people and tools; what forges are told |
 //! | | `orchestrator`: gather, plan, execute; owns the records |
 //! | | `source` \| `link`: Git on one side, hosts and gateways on the other |
 //! | | `observation`: what hosts and gateways said; owns the observed half of the world |
@@ -18,6 +18,7 @@ pub mod link;
 pub mod observation;
 pub mod orchestrator;
 pub mod source;
+pub mod statuses;
 pub mod store;
 
 pub(crate) use denv_schema::diagnostic::chain;

@@ -11,9 +11,10 @@ use denv_reconciler::link::{Link, Queues, Serving};
 use denv_reconciler::observation::Observation;
 use denv_reconciler::orchestrator::{Orchestrator, State};
 use denv_reconciler::source::{Shelf, Source, SourceConfig};
+use denv_reconciler::statuses::Statuses;
 use denv_reconciler::store::Store;
 use denv_schema::{Digest, Name};
-use futures::future::select_all;
+use futures::future::{join_all, select_all};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 
@@ -29,6 +30,7 @@ pub(crate) struct Tenant {
     pub(crate) link: Arc<Link>,
     pub(crate) api: Arc<Api>,
     sources: Vec<Source>,
+    statuses: Vec<Statuses>,
     orchestrator: Orchestrator,
     observation: Arc<Observation>,
     store: Store,
@@ -80,6 +82,9 @@ impl Tenant {
             answer,
             queues,
         );
+        let statuses =
+            handles.iter().filter_map(|source| Statuses::of(source, states.clone(), catalogs.clone()));
+        let statuses = statuses.collect();
         let api = Api {
             store: store.clone(),
             state: states,
@@ -91,13 +96,19 @@ impl Tenant {
         };
         tracing::info!(tenant = %name, sources = sources.len(), term, "leading");
         let (link, api) = (Arc::new(link), Arc::new(api));
-        Ok(Tenant { name, link, api, sources, orchestrator, observation, store })
+        Ok(Tenant { name, link, api, sources, statuses, orchestrator, observation, store })
     }
 
     /// Runs until a part of it ends, which none should.
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         let sources = self.sources.into_iter().map(|source| Box::pin(source.run()));
+        // They end when their source does, and are never what the process waits for.
+        let statuses = async {
+            join_all(self.statuses.into_iter().map(Statuses::run)).await;
+            std::future::pending::<()>().await;
+        };
         tokio::select! {
+            () = statuses => bail!("the statuses ended"),
             _ = select_all(sources) => bail!("a source ended"),
             led = self.orchestrator.run() => led.context("the orchestrator ended"),
             () = self.observation.keep_saved(&self.store) => bail!("saving ended"),

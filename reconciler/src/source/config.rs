@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use denv_forge::Address;
 use denv_git_transport::Options;
 use denv_schema::Digest;
 
@@ -33,8 +34,17 @@ pub struct SourceConfig {
     pub signing_key: Option<PathBuf>,
     /// The secret that the forge signs its hooks with.
     pub webhook_secret: Option<SecretReference>,
+    /// The forge that is told what becomes of revisions.
+    pub forge: Option<ForgeConfig>,
     /// The share of what is in force that a revision may delete without approval.
     pub deletion_share: DeletionShare,
+}
+
+/// The forge that is told what becomes of revisions.
+#[derive(Clone, Debug)]
+pub struct ForgeConfig {
+    pub address: Address,
+    pub token: SecretReference,
 }
 
 /// The allowed signers as they stand in their file now, with its digest.

@@ -52,6 +52,10 @@ impl SourceHandle {
         &self.config
     }
 
+    pub fn changes(&self) -> watch::Receiver<SourceView> {
+        self.view.clone()
+    }
+
     pub fn view(&self) -> SourceView {
         self.view.borrow().clone()
     }

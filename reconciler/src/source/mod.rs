@@ -38,7 +38,7 @@ use shelf::Content;
 
 pub use approval::{Approval, ApprovalError};
 pub use branch::{Author, PushError};
-pub use config::SourceConfig;
+pub use config::{ForgeConfig, SourceConfig};
 pub use deletions::{DeletionShare, InvalidShare};
 pub use handle::{Gone, Request, SourceHandle};
 pub use publication::{Permission, Publication, PublicationError};

@@ -5,19 +5,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use denv_forge::{Address, InvalidAddress};
 use denv_git_transport::{CredentialsPlace, Options};
 use denv_schema::Name;
 use denv_schema::quantity::Period;
 use serde::Deserialize;
 
-use super::SourceConfig;
 use super::deletions::DeletionShare;
 use super::secret::SecretReference;
+use super::{ForgeConfig, SourceConfig};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     #[error("cannot read `{path}` (--sources)")]
     Read { path: PathBuf, source: std::io::Error },
+    #[error("cannot tell the forge what becomes of source `{name}`")]
+    Forge { name: String, source: InvalidAddress },
     #[error("`{place}`: {fault}")]
     Fault { place: String, fault: String },
 }
@@ -45,6 +48,16 @@ struct SourceSettings {
     allowed_signers: Option<PathBuf>,
     signing_key: Option<PathBuf>,
     deletion_share: Option<Written<DeletionShare>>,
+    forge: Option<ForgeSettings>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ForgeSettings {
+    kind: Written<denv_forge::Kind>,
+    api: Option<String>,
+    repository: Option<String>,
+    token: Written<SecretReference>,
 }
 
 #[derive(Default, Deserialize)]
@@ -94,7 +107,7 @@ fn parse(text: &str, file: &str, mirrors: &Path) -> Result<BTreeMap<Name, Vec<So
             )));
         }
         let tenant = source.tenant.clone().unwrap_or_else(denv_link::identity::tenant);
-        tenants.entry(tenant).or_default().push(source.config(mirrors));
+        tenants.entry(tenant).or_default().push(source.config(mirrors)?);
     }
     Ok(tenants)
 }
@@ -102,7 +115,13 @@ fn parse(text: &str, file: &str, mirrors: &Path) -> Result<BTreeMap<Name, Vec<So
 const POLL: Period = Period::from_secs(15);
 
 impl SourceSettings {
-    fn config(self, mirrors: &Path) -> SourceConfig {
+    fn config(self, mirrors: &Path) -> Result<SourceConfig, SettingsError> {
+        let forge = self.forge.map(|forge| {
+            let address =
+                Address::new(forge.kind.0, &self.url, forge.api.as_deref(), forge.repository.as_deref());
+            let invalid = |source| SettingsError::Forge { name: self.name.to_string(), source };
+            Ok(ForgeConfig { address: address.map_err(invalid)?, token: forge.token.0 })
+        });
         let credentials = self.credentials.map(|Written(reference)| match reference {
             SecretReference::File(path) => CredentialsPlace::File(path),
             SecretReference::Environment(name) => CredentialsPlace::Environment(name),
@@ -113,7 +132,8 @@ impl SourceSettings {
             ssh_command: self.ssh.map(|ssh| ssh.command()),
             ..Options::default()
         };
-        SourceConfig {
+        Ok(SourceConfig {
+            forge: forge.transpose()?,
             mirror: mirrors.join(self.name.as_str()),
             name: self.name.to_string(),
             url: self.url,
@@ -125,7 +145,7 @@ impl SourceSettings {
             signing_key: self.signing_key,
             webhook_secret: self.webhook_secret.map(|Written(reference)| reference),
             deletion_share: self.deletion_share.map_or(DeletionShare::DEFAULT, |Written(share)| share),
-        }
+        })
     }
 }
 
@@ -173,6 +193,7 @@ mod tests {
     allowedSigners: /etc/denv/signers
     signingKey: /etc/denv/signing-key
     deletionShare: 10%
+    forge: {kind: gitlab, token: env:FORGE_TOKEN}
   - name: capacity
     tenant: acme
     url: git@git.example.com:ml/capacity.git
@@ -187,6 +208,7 @@ mod tests {
             &acme[0];
         assert_eq!((branch.as_str(), folder.as_str(), poll.as_secs()), ("live", "clusters/fra", 60));
         assert_eq!(mirror, Path::new("/state/mirrors/serving"));
+        assert_eq!(acme[0].forge.as_ref().unwrap().address.api, "https://git.example.com/api/v4");
         assert_eq!(remote.credentials, Some(CredentialsPlace::Environment("GIT_TOKEN".to_owned())));
         assert_eq!(webhook_secret, &Some(SecretReference::File("/etc/denv/hook".into())));
         assert_eq!(deletion_share.to_string(), "10%");

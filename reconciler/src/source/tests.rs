@@ -41,6 +41,7 @@ impl Bench {
             allowed_signers: None,
             signing_key: None,
             webhook_secret: None,
+            forge: None,
             deletion_share: DeletionShare::DEFAULT,
         };
         set(&mut config);

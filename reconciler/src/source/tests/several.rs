@@ -38,6 +38,7 @@ impl Two {
                 allowed_signers: None,
                 signing_key: None,
                 webhook_secret: None,
+                forge: None,
                 deletion_share: DeletionShare::DEFAULT,
             };
             started.push(Source::new(config, store.clone(), &shelf).await.unwrap());

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use denv_planner::forecast::{Forecast, Pace, forecast};
+use denv_planner::forecast::{Forecast, Pace, assumed, forecast};
 use denv_planner::{Snapshot, World};
 use denv_schema::diff::{Diff, diff};
+use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::client::Connection;
@@ -27,6 +28,10 @@ pub(crate) struct PlanVerb {
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
 
+    /// Plan as if every host of the manifests were there, and nothing ran
+    #[arg(long, conflicts_with = "snapshot")]
+    from_nothing: bool,
+
     /// The folder of the manifests, in a clone of their repository
     #[arg(short = 'C', long = "folder", value_name = "DIR", default_value = ".")]
     here: PathBuf,
@@ -42,12 +47,16 @@ Examples:
     denv plan
   For a comment on a pull request, without a way to the control plane:
     denv plan HEAD --snapshot world.json -o markdown
+  Before there is a control plane:
+    denv plan examples/manifests/vllm-8gpu --from-nothing
   What a rendered configuration would do:
     kubectl kustomize overlays/prod | denv plan -
 
 The control plane's own planner is run forward against hosts that do as they are told. Nothing is changed.
 
 Exit status: 0 everything would go through, 1 something would wait for room or for a person, 2 trouble.";
+
+const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A preview, whole.
 #[derive(Serialize)]
@@ -67,19 +76,24 @@ pub(crate) async fn run(
     output: &mut Output,
 ) -> Result<Exit, Error> {
     let here = arguments.here.as_path();
-    let snapshot: Snapshot = match &arguments.snapshot {
+    let mut snapshot: Snapshot = match &arguments.snapshot {
         Some(path) => origin::snapshot_file(path)?,
+        None if arguments.from_nothing => Snapshot::nothing(OWN_VERSION, Timestamp::now()),
         None => crate::connect(connection, output)?.snapshot().await?.read()?,
     };
-    let own = env!("CARGO_PKG_VERSION");
-    if snapshot.version != own {
+    if snapshot.version != OWN_VERSION {
         let theirs = &snapshot.version;
-        output.warn(&format!("the control plane is denv {theirs} and this is {own}: it may plan otherwise"));
+        output.warn(&format!(
+            "the control plane is denv {theirs} and this is {OWN_VERSION}: it may plan otherwise"
+        ));
     }
     let desired = arguments.desired.as_ref();
     let desired = desired.map_or_else(|| Origin::Folder(here.to_owned()), |text| Origin::typed(text, here));
     let (before, after) = (Side::of_snapshot(&snapshot), desired.read(here)?);
     let Some((old, new)) = configurations(&before, &after, output) else { return Ok(Exit::Trouble) };
+    if arguments.from_nothing {
+        snapshot.observed = assumed(&new.catalog, snapshot.taken_at);
+    }
     let Snapshot { records, observed, taken_at, .. } = &snapshot;
     let world = World { catalog: &new.catalog, records, observed, now: *taken_at };
     let preview = Preview {

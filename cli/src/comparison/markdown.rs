@@ -96,6 +96,10 @@ pub(crate) fn preview(preview: &Preview) -> String {
             "| fleet | of | free now | at least | after | total |\n| --- | --- | ---: | ---: | ---: | ---: |";
         page.section(&format!("{head}\n{}", rooms.join("\n")));
     }
+    let costs: Vec<String> = forecast.cost.iter().map(|cost| format!("- {}", super::cost(cost))).collect();
+    if !costs.is_empty() {
+        page.section(&costs.join("\n"));
+    }
     differences(&mut page, &preview.diff);
     for journey in journeys.iter().filter(|journey| !journey.batches.is_empty()) {
         let steps: Vec<String> = journey

@@ -5,6 +5,7 @@ pub(crate) mod markdown;
 mod page;
 pub(crate) mod text;
 
+use denv_planner::forecast::HourlyCost;
 use denv_schema::diff::{Change, Diff, FieldChange};
 use serde_json::Value;
 
@@ -60,6 +61,20 @@ fn values(field: &FieldChange) -> String {
         (None, Some(after)) => value(after),
         (Some(before), None) => format!("{} → (not set)", value(before)),
         (None, None) => "changed".to_owned(),
+    }
+}
+
+/// `12.5 USD an hour, then 14 USD (16 USD on the way)`.
+fn cost(cost: &HourlyCost) -> String {
+    let HourlyCost { currency, before, most, after } = cost;
+    let on_the_way = if most == before || most == after {
+        String::new()
+    } else {
+        format!(" ({most} {currency} on the way)")
+    };
+    match before == after {
+        true => format!("costs {before} {currency} an hour, as before{on_the_way}"),
+        false => format!("costs {before} {currency} an hour now, {after} {currency} after{on_the_way}"),
     }
 }
 

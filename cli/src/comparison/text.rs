@@ -58,6 +58,9 @@ pub(crate) fn preview(preview: &Preview) -> String {
     }
     text.push('\n');
     text.push_str(&rooms(preview));
+    for cost in &preview.forecast.cost {
+        let _ = writeln!(text, "{}", super::cost(cost));
+    }
     for violation in &preview.forecast.violations {
         let _ = writeln!(text, "{} denv would stop this plan: {violation}", "fault:".red().bold());
     }

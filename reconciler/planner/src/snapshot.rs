@@ -26,6 +26,18 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Of a control plane that has nothing in force and knows nobody.
+    pub fn nothing(version: &str, taken_at: Timestamp) -> Self {
+        Snapshot {
+            version: version.to_owned(),
+            taken_at,
+            revision: None,
+            manifests: BTreeMap::new(),
+            records: Records::default(),
+            observed: Observed::default(),
+        }
+    }
+
     pub fn files(&self) -> Files {
         let bytes = |(path, text): (&String, &String)| (path.clone(), text.clone().into_bytes());
         self.manifests.iter().map(bytes).collect()

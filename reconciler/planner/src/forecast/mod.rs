@@ -1,6 +1,8 @@
 //! What would happen: the real planner, run forward in imagined time against hosts and gateways that do as they are
 //! told. A preview calls this, so it can differ from what happens only where hosts do.
 
+mod assumed;
+mod cost;
 mod future;
 mod room;
 
@@ -17,9 +19,12 @@ use crate::records::{Phase, Records};
 use crate::world::World;
 use crate::{checker, deployment};
 
+pub use assumed::assumed;
+pub use cost::HourlyCost;
 pub use future::Pace;
 pub use room::Room;
 
+use cost::Costs;
 use future::Future;
 
 /// What would happen from now on if nothing else changed.
@@ -31,6 +36,8 @@ pub struct Forecast {
     /// How the deployments of each stage that has one would end.
     pub stages: BTreeMap<StageId, StageForecast>,
     pub fleets: BTreeMap<Name, Room>,
+    /// What an hour costs, in each currency in which fleets have prices.
+    pub cost: Vec<HourlyCost>,
     /// What still would not go on at the end, and why.
     pub waiting: Vec<Wait>,
     /// Seconds until there is nothing left to do; none if something waits for a person or for room.
@@ -160,6 +167,7 @@ struct Run<'w> {
     future: Future<'w>,
     moves: Vec<Move>,
     fleets: BTreeMap<Name, Room>,
+    costs: Costs,
     /// Stages whose deployment this forecast saw, with when it was over.
     deployments: BTreeMap<StageId, Option<Timestamp>>,
     waits: BTreeMap<(Subject, String), Timestamp>,
@@ -178,6 +186,7 @@ impl<'w> Run<'w> {
             world,
             now: world.now,
             fleets: room::rooms(world),
+            costs: Costs::begin(world),
             deployments: records.stages.iter().filter_map(open).collect(),
             records,
             future,
@@ -219,9 +228,10 @@ impl<'w> Run<'w> {
             self.records.apply(step);
             self.future.obey(step, self.now, &self.records);
         }
-        let mut fleets = std::mem::take(&mut self.fleets);
+        let (mut fleets, mut costs) = (std::mem::take(&mut self.fleets), std::mem::take(&mut self.costs));
         room::note(&mut fleets, &self.imagined());
-        self.fleets = fleets;
+        costs.note(&self.imagined());
+        (self.fleets, self.costs) = (fleets, costs);
     }
 
     fn batch_of(&self, stage: &StageId) -> Option<u32> {
@@ -345,6 +355,7 @@ impl<'w> Run<'w> {
             seconds: at_rest.then(|| self.after(self.now)),
             moves: self.moves.clone(),
             fleets: self.fleets.clone(),
+            cost: self.costs.finish(),
             waiting,
             violations: self.violations.clone(),
         }

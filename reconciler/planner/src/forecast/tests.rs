@@ -25,7 +25,12 @@ fn catalog(release: &str, slots: u32, strategy: &str) -> Catalog {
         .unwrap();
     };
     add("Provider", "p", "kind: owned");
-    add("Fleet", "f", "provider: p, region: r, purchase: owned, accelerator: cpu, hosts: {min: 0, max: 9}");
+    add(
+        "Fleet",
+        "f",
+        "provider: p, region: r, purchase: owned, accelerator: cpu, hosts: {min: 0, max: 9}, \
+         price: {amount: '0.10', per: host-hour}",
+    );
     for host in ["a", "b"] {
         add("Host", host, &format!("fleet: f, cpuSlots: {slots}"));
     }
@@ -138,6 +143,9 @@ fn text(forecast: &Forecast) -> String {
     for (fleet, Room { of, total, free_before, free_least, free_after }) in &forecast.fleets {
         writeln!(text, "{fleet}: {free_before} > {free_least} > {free_after} of {total} {of}").unwrap();
     }
+    for HourlyCost { currency, before, most, after } in &forecast.cost {
+        writeln!(text, "{before} > {most} > {after} {currency} an hour").unwrap();
+    }
     for Wait { since, subject, on } in &forecast.waiting {
         writeln!(text, "{subject} since {since}s: {on}").unwrap();
     }
@@ -176,6 +184,7 @@ fn a_surge_is_told_step_by_step() {
      280s succeeded
     chat/prod succeeded after Some(280)
     f: 2 > 1 > 2 of 4 CPU slots
+    0.2 > 0.2 > 0.2 USD an hour
     rest after Some(280)
     ");
 }
@@ -188,6 +197,7 @@ fn a_surge_without_room_says_what_to_do_instead() {
        0s pending
     chat/prod pending after None
     f: 0 > 0 > 0 of 2 CPU slots
+    0.2 > 0.2 > 0.2 USD an hour
     stage chat/prod since 0s: needs 1 CPU slot free on one host of fleet `f`; the most free is 0, on `a`; add hosts to the fleet, free some, or use `strategy: replace`
     rest after None
     ");
@@ -222,6 +232,7 @@ fn from_nothing_to_all() {
      240s succeeded
     chat/prod succeeded after Some(240)
     f: 2 > 0 > 0 of 2 CPU slots
+    0 > 0.2 > 0.2 USD an hour
     rest after Some(240)
     ");
 }

@@ -108,8 +108,10 @@ fn summary(catalog: &Catalog) -> Option<String> {
     let counts: Vec<(&Kind, usize)> =
         Kind::ALL.iter().map(|kind| (kind, count(kind))).filter(|(_, count)| *count > 0).collect();
     let total: usize = counts.iter().map(|(_, count)| count).sum();
-    let each: Vec<String> =
-        counts.iter().map(|(kind, count)| counted(*count, &kind.as_str().to_lowercase())).collect();
+    let each: Vec<String> = counts
+        .iter()
+        .map(|(kind, count)| format!("{count} {}", if *count == 1 { kind.singular() } else { kind.plural() }))
+        .collect();
     (total > 0).then(|| format!("{} ({})", counted(total, "manifest"), each.join(", ")))
 }
 

@@ -7,6 +7,7 @@ mod certificates;
 mod changes;
 mod clients;
 mod departures;
+mod desired_state;
 mod fixture;
 mod partitions;
 mod recovery;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use denv_schema::Name;
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Url};
 
@@ -27,6 +28,10 @@ pub(crate) struct Connection {
     /// A file that holds the API token; else DENV_TOKEN, else ~/.config/denv/token
     #[arg(long, global = true, env = "DENV_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
+
+    /// The tenant to ask about, where the control plane has several [default: its default one]
+    #[arg(long, global = true, env = "DENV_TENANT", value_name = "NAME")]
+    tenant: Option<Name>,
 
     /// The certificate authority (PEM) to trust for https, instead of the system's
     #[arg(long, global = true, env = "DENV_CA", value_name = "FILE")]
@@ -105,7 +110,7 @@ impl Client {
             http = http.no_proxy();
         }
         let http = http.build().map_err(ConnectionError::Setup)?;
-        Ok(Client { http, server, token, source })
+        Ok(Client { http, server, tenant: connection.tenant.clone(), token, source })
     }
 
     /// Whether others on the way could read the token.

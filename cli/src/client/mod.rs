@@ -8,8 +8,8 @@ mod watch;
 use std::error::Error as _;
 use std::time::Duration;
 
-use denv_schema::Diagnostics;
 use denv_schema::api::{ErrorBody, List};
+use denv_schema::{Diagnostics, Name};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -25,6 +25,7 @@ use connection::{Token, TokenSource};
 pub(crate) struct Client {
     http: reqwest::Client,
     server: Url,
+    tenant: Option<Name>,
     token: Option<Token>,
     source: TokenSource,
 }
@@ -88,6 +89,9 @@ impl Client {
         let mut url = self.server.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().push("v1").extend(path);
+        }
+        if let Some(tenant) = &self.tenant {
+            url.query_pairs_mut().append_pair("tenant", tenant.as_str());
         }
         let request = self.http.request(method, url);
         match &self.token {

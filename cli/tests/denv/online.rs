@@ -160,6 +160,22 @@ fn a_source_that_awaits_approval_shows_what_would_go_and_is_approved() {
 }
 
 #[test]
+fn a_tenant_is_asked_about_where_one_is_named() {
+    let control_plane = StandIn::start();
+    control_plane.with("GET /v1/units", json!({"items": []}));
+    assert_eq!(run(control_plane.denv().args(["get", "units", "--tenant", "acme"])).0, 0);
+    let of_stage = ["get", "units", "--stage", "chat/prod"];
+    assert_eq!(run(control_plane.denv().env("DENV_TENANT", "lab").args(of_stage)).0, 0);
+    assert_eq!(
+        control_plane.scene().requests,
+        ["GET /v1/units?tenant=acme", "GET /v1/units?tenant=lab&stage=chat%2Fprod"]
+    );
+    let (status, _, err) = run(control_plane.denv().args(["get", "units", "--tenant", "a b"]));
+    assert_eq!(status, 2);
+    assert!(err.contains("--tenant"), "{err}");
+}
+
+#[test]
 fn tokens_go_to_standard_output_alone() {
     let control_plane = StandIn::start();
     let answer = json!({"token": "denv-join.abc", "expires": "2100-01-01T00:00:00Z"});

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
 
+mod desired;
 mod events;
 mod gateway;
 mod host;

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "all of it is tests")]
 
+mod approvals;
 mod forge;
 mod hooks;
 mod https;

@@ -100,6 +100,12 @@ impl Reconciler {
         answer.error_for_status().unwrap().json().await.unwrap()
     }
 
+    /// What a request that changes something is answered with.
+    pub(crate) async fn status_of(&self, path: &str, body: &impl Serialize) -> reqwest::StatusCode {
+        let request = self.http.post(self.url(path)).bearer_auth(self.token()).json(body);
+        request.timeout(PATIENCE).send().await.unwrap().status()
+    }
+
     /// A request without a token.
     pub(crate) fn post(&self, path: &str) -> reqwest::RequestBuilder {
         self.http.post(self.url(path)).timeout(PATIENCE)

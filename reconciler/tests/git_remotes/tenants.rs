@@ -1,11 +1,19 @@
 //! Two tenants in one process: what one has, the other never sees.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use denv_link::credentials::Credentials;
+use denv_link::rpc::control_plane_client::ControlPlaneClient;
 use denv_link::{Identity, JoinToken, Role};
 use denv_schema::api::{HostView, JoinRole, List, SourceView, TokenRequest, TokenResponse};
+use denv_schema::wire::{HostHello, HostInstruction, HostMessage, HostReport};
 use reqwest::StatusCode;
 use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 
-use crate::process::Reconciler;
+use crate::process::{PATIENCE, Reconciler};
 use crate::repository::Repository;
 
 #[tokio::test]
@@ -70,8 +78,39 @@ async fn tenants_share_a_process_and_nothing_else() {
         events.items.iter().any(|event| event["message"] == "joined")
     };
     assert!(joined("?tenant=acme").await && !joined("").await);
-    let hosts: List<HostView> = reconciler.get("/v1/hosts?tenant=acme").await;
-    assert_eq!(hosts.items.len(), 2);
+
+    // Both tenants have a host of this name; the one that dials in is the one of its certificate.
+    let _stream = attach(&reconciler.link, &credentials).await;
+    let state = async |query: &str| {
+        let hosts: List<HostView> = reconciler.get(&format!("/v1/hosts{query}")).await;
+        hosts.items.into_iter().find(|host| host.host.as_str() == "host-a").unwrap().state
+    };
+    let until = Instant::now() + PATIENCE;
+    while state("?tenant=acme").await != "connected" {
+        assert!(Instant::now() < until, "{}", reconciler.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(state("").await, "never-joined");
+}
+
+/// A host's stream, as denvd begins it; it lasts as long as both of these.
+async fn attach(
+    server: &str,
+    credentials: &Credentials,
+) -> (mpsc::Sender<HostMessage>, tonic::Streaming<HostInstruction>) {
+    let control_plane = Identity::control_plane(&credentials.identity().unwrap().tenant);
+    let config = Arc::new(credentials.client_config(&[denv_link::enrolment::GRPC]).unwrap());
+    let channel = denv_link::dial::channel(server, &control_plane, config).await.unwrap();
+    let (sender, messages) = mpsc::channel(4);
+    let hello = HostHello {
+        version: "test".to_owned(),
+        ingress: "127.0.0.1:1".to_owned(),
+        clock: jiff::Timestamp::now(),
+        report: HostReport::default(),
+    };
+    sender.send(HostMessage::Hello(hello)).await.unwrap();
+    let attached = ControlPlaneClient::new(channel).attach_host(ReceiverStream::new(messages)).await;
+    (sender, attached.unwrap().into_inner())
 }
 
 #[test]

@@ -93,6 +93,34 @@ impl fmt::Debug for SecretReference {
     }
 }
 
+/// How keys begin that people paste, and how long what begins so must be to be one.
+const KEYS: [(&str, usize); 7] = [
+    ("sk-denv-", 20),
+    ("sk-", 24),
+    ("hf_", 24),
+    ("ghp_", 24),
+    ("github_pat_", 24),
+    ("glpat-", 20),
+    ("AKIA", 20),
+];
+
+/// Whether a text holds what is surely a secret, wherever it stands.
+pub(crate) fn holds_key(text: &str) -> bool {
+    if text.contains("-----BEGIN ") && text.contains("PRIVATE KEY-----") {
+        return true;
+    }
+    if KEYS.iter().all(|(begin, _)| !text.contains(begin)) {
+        return false;
+    }
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_'));
+    // Names in words are no keys, however they begin.
+    let is_random =
+        |word: &str| word.bytes().any(|b| b.is_ascii_digit()) && word.bytes().any(|b| b.is_ascii_uppercase());
+    let begins =
+        |word: &str| KEYS.iter().any(|(begin, length)| word.starts_with(begin) && word.len() >= *length);
+    words.into_iter().any(|word| begins(word) && is_random(word))
+}
+
 /// The format that a schema gives such a field; a value that breaks it may be the secret itself.
 pub(crate) const FORMAT: &str = "secret-reference";
 
@@ -116,6 +144,21 @@ impl JsonSchema for SecretReference {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_are_told_from_names() {
+        for key in [
+            "sk-denv-PLANTED0secret0value",
+            "Bearer hf_abcDEF0123456789abcdef0123",
+            "AKIAIOSFODNN7EXAMPLE",
+            "-----BEGIN RSA PRIVATE KEY-----\nMII",
+        ] {
+            assert!(holds_key(key), "{key}");
+        }
+        for name in ["sk-telecom-enterprise-production-eu", "sk-denv-", "hf_", "env:SK_KEY", "sha256:0123"] {
+            assert!(!holds_key(name), "{name}");
+        }
+    }
 
     #[test]
     fn references_are_read_and_values_are_refused_unsaid() {

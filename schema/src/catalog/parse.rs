@@ -6,6 +6,7 @@ use super::explain::KindSchema;
 use super::faulty::Identity;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, nearest};
 use crate::manifest::{API_VERSION, AnyManifest, FREE_FORM, Kind};
+use crate::secret;
 use crate::yaml::{self, Document, Place, Source};
 
 /// A manifest with where it stands.
@@ -82,6 +83,15 @@ fn typed(
         let message = "a whole number is written without a point".to_owned();
         reporter.at(source.value_place(&pointer), Code::BadValue, message, None);
     }
+    if reporter.found.len() == before
+        && let Some(pointer) = key(&value, &mut String::new())
+    {
+        let message =
+            "what stands here looks like a key, and everybody who reads the repository has it".to_owned();
+        let hint =
+            "take it for leaked: replace it, and write where it is found, never the key itself".to_owned();
+        reporter.at(source.value_place(&pointer), Code::InlineSecret, message, Some(hint));
+    }
     if reporter.found.len() > before {
         faulty.push(Identity::of_value(&value));
         return None;
@@ -98,6 +108,28 @@ fn typed(
             );
             None
         }
+    }
+}
+
+/// Where a text stands that is surely a secret, in whatever field.
+fn key(value: &Value, pointer: &mut String) -> Option<String> {
+    let length = pointer.len();
+    let mut inside = |part: &str, value: &Value| {
+        pointer.push('/');
+        pointer.push_str(part);
+        let found = key(value, pointer);
+        pointer.truncate(length);
+        found
+    };
+    match value {
+        Value::String(text) => secret::holds_key(text).then(|| pointer.clone()),
+        Value::Array(items) => items.iter().enumerate().find_map(|(i, item)| inside(&i.to_string(), item)),
+        Value::Object(fields) => fields.iter().find_map(|(name, field)| {
+            let name =
+                if name.contains(['~', '/']) { &name.replace('~', "~0").replace('/', "~1") } else { name };
+            inside(name, field)
+        }),
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
     }
 }
 

@@ -3,6 +3,7 @@ mod echoes;
 mod kinds;
 mod mutations;
 mod rules;
+mod shapes;
 mod traps;
 
 use super::*;

@@ -66,7 +66,7 @@ fn mutation() -> impl Strategy<Value = Mutation> {
     clippy::cast_precision_loss,
     reason = "shares"
 )]
-fn index(share: f64, length: usize) -> usize {
+pub(super) fn index(share: f64, length: usize) -> usize {
     ((share * length as f64) as usize).min(length.saturating_sub(1))
 }
 
@@ -104,7 +104,7 @@ fn mutate(text: &str, mutation: &Mutation) -> String {
 }
 
 /// Every finding is at a place that a person can go to.
-fn check_places(files: &Files, found: &Diagnostics) -> Result<(), TestCaseError> {
+pub(super) fn check_places(files: &Files, found: &Diagnostics) -> Result<(), TestCaseError> {
     for finding in found.iter() {
         let text = String::from_utf8_lossy(&files[&finding.file]).into_owned();
         if finding.line == 0 {

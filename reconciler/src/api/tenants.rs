@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Request, State as Extracted};
-use axum::http::Uri;
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use denv_schema::Name;
 use percent_encoding::percent_decode_str;
@@ -37,6 +38,9 @@ pub fn routers(tenants: impl IntoIterator<Item = (Name, Arc<Api>)>) -> Router {
 
 async fn dispatch(Extracted(tenants): Extracted<Arc<Tenants>>, mut request: Request) -> Response {
     let (asked, uri) = split(request.uri());
+    if asked.is_none() && uri.path() == "/healthz" {
+        return health(&tenants).await;
+    }
     let hooked = request.uri().path().strip_prefix("/v1/webhooks/");
     let hooked = hooked.and_then(|source| tenants.of_source.get(source));
     let found = match (&asked, hooked) {
@@ -54,6 +58,22 @@ async fn dispatch(Extracted(tenants): Extracted<Arc<Tenants>>, mut request: Requ
         Ok(response) => response,
         Err(never) => match never {},
     }
+}
+
+/// The process is as well as the tenant that is worst off.
+async fn health(tenants: &Tenants) -> Response {
+    let mut last = StatusCode::OK.into_response();
+    for routes in tenants.routes.values() {
+        let request = Request::builder().uri("/healthz").body(Body::empty()).expect("it is well formed");
+        last = match routes.clone().oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        if !last.status().is_success() {
+            break;
+        }
+    }
+    last
 }
 
 /// The tenant that is asked for, and the address without it, which handlers know nothing of.

@@ -52,6 +52,9 @@ async fn tenants_share_a_process_and_nothing_else() {
     assert_eq!(sources.items.iter().map(|source| source.name.as_str()).collect::<Vec<_>>(), ["ours"]);
     assert_eq!(reconciler.status("/v1/sources?tenant=nobody").await, StatusCode::NOT_FOUND);
 
+    assert_eq!(reconciler.status("/healthz").await, StatusCode::OK);
+    assert_eq!(reconciler.status("/metrics?tenant=acme").await, StatusCode::OK);
+
     // A hook finds its source in whichever tenant, and a secret of one opens no other.
     let hook = |source: &str| {
         let hook = reconciler.post(&format!("/v1/webhooks/{source}"));

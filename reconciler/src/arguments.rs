@@ -8,9 +8,8 @@ use std::sync::Arc;
 use clap::{Parser, ValueEnum};
 use denv_forge::Address;
 use denv_git_transport::{CredentialsPlace, Options};
-use denv_reconciler::source::settings::{self, SettingsError};
+use denv_reconciler::source::settings::{self, SettingsError, Sources};
 use denv_reconciler::source::{DeletionShare, ForgeConfig, SecretReference, SourceConfig};
-use denv_schema::Name;
 use denv_schema::quantity::Period;
 
 /// denv's control plane: watches a Git repository of manifests and makes the hosts run what it says.
@@ -110,6 +109,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "DENV_SOURCE_NAME", default_value = "main")]
     source_name: String,
 
+    /// A source by another name that is no more, and may take what it had in force with it
+    #[arg(long, value_name = "NAME")]
+    source_forget: Vec<String>,
+
     /// How often to look at the repository; `denv source refresh` (a hook) makes it look at once
     #[arg(long, env = "DENV_POLL", default_value = "15s", value_name = "PERIOD")]
     poll: Period,
@@ -145,7 +148,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// The sources of each tenant: those of the file, or the one that the flags describe.
-    pub(crate) fn sources(&self) -> Result<BTreeMap<Name, Vec<SourceConfig>>, SettingsError> {
+    pub(crate) fn sources(&self) -> Result<Sources, SettingsError> {
         if let Some(file) = &self.sources {
             return settings::read(file, &self.state_dir.join("mirrors"));
         }
@@ -177,7 +180,10 @@ impl Arguments {
             signing_key: self.source_signing_key.clone(),
             deletion_share: self.source_deletion_share,
         };
-        Ok(BTreeMap::from([(denv_link::identity::tenant(), vec![config])]))
+        Ok(Sources {
+            of_tenant: BTreeMap::from([(denv_link::identity::tenant(), vec![config])]),
+            forget: self.source_forget.iter().cloned().collect(),
+        })
     }
 }
 

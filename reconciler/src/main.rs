@@ -59,10 +59,11 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         format!("cannot make the state folder `{}`; choose one with --state-dir", dir.display())
     })?;
     let _lock = lock(dir)?;
-    let configs = arguments.sources()?;
+    let sources = arguments.sources()?;
     let shared = Shared {
         authority: Arc::new(authority(dir)?),
         admin_token: admin_token(dir)?,
+        forget: sources.forget,
         certificate_lifetime: arguments.certificate_lifetime.get(),
     };
     let store = Store::open(&dir.join("denv.db"), &denv_link::identity::tenant()).await?;
@@ -76,7 +77,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         )
     })?;
     let mut tenants = Vec::new();
-    for (name, configs) in configs {
+    for (name, configs) in sources.of_tenant {
         let store = store.of_tenant(&name);
         tenants.push(Tenant::new(name, configs, store, &shared).await?);
     }

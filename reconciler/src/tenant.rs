@@ -1,6 +1,7 @@
 //! All that runs for one tenant: its sources, its orchestrator, and what its hosts, gateways and people reach. Tenants
 //! share the process, the store's file and the authority, and nothing else.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use denv_reconciler::observation::Observation;
 use denv_reconciler::orchestrator::{Orchestrator, State};
 use denv_reconciler::source::{Shelf, Source, SourceConfig};
 use denv_reconciler::statuses::Statuses;
-use denv_reconciler::store::Store;
+use denv_reconciler::store::{Event, Store};
+use denv_schema::api::Level;
 use denv_schema::{Digest, Name};
 use futures::future::{join_all, select_all};
 use jiff::Timestamp;
@@ -23,6 +25,34 @@ pub(crate) struct Shared {
     pub(crate) authority: Arc<Authority>,
     pub(crate) admin_token: Digest,
     pub(crate) certificate_lifetime: Duration,
+    /// Sources that are no more, and may take what they had in force with them.
+    pub(crate) forget: BTreeSet<String>,
+}
+
+/// A source that is set no more would take all it has in force with it, unseen: a person is to say that this is meant.
+async fn forget(
+    tenant: &Name,
+    configs: &[SourceConfig],
+    store: &Store,
+    forget: &BTreeSet<String>,
+) -> anyhow::Result<()> {
+    for source in store.sources_in_force().await? {
+        if configs.iter().any(|config| config.name == source) {
+            continue;
+        }
+        if !forget.contains(&source) {
+            bail!(
+                "source `{source}` of tenant `{tenant}` has a revision in force and is set no more, so all that only it \
+                 declares would end; set it again, or say that this is meant with `forget: [{source}]` in the file of \
+                 --sources, or --source-forget {source}"
+            );
+        }
+        let message = "forgotten, as the settings say; what only it declares ends".to_owned();
+        let subject = format!("source {source}");
+        let event = Event { at: Timestamp::now(), subject, level: Level::Warning, message };
+        store.forget_source(&source, &event).await?;
+    }
+    Ok(())
 }
 
 pub(crate) struct Tenant {
@@ -44,6 +74,7 @@ impl Tenant {
         store: Store,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
+        forget(&name, &configs, &store, &shared.forget).await?;
         let term = store.lead().await?;
         let observation = Arc::new(Observation::load(&store, Timestamp::now()).await?);
         let (shelf, catalogs) = Shelf::new();

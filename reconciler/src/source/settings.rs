@@ -29,6 +29,17 @@ pub enum SettingsError {
 #[serde(deny_unknown_fields)]
 struct Settings {
     sources: Vec<SourceSettings>,
+    /// Sources that are no more, and may take what they had in force with them.
+    #[serde(default)]
+    forget: Vec<Name>,
+}
+
+/// What is followed, and for whom.
+#[derive(Debug, Default)]
+pub struct Sources {
+    pub of_tenant: BTreeMap<Name, Vec<SourceConfig>>,
+    /// Sources that are no more, and may take what they had in force with them.
+    pub forget: BTreeSet<String>,
 }
 
 #[derive(Deserialize)]
@@ -78,14 +89,14 @@ impl<'de, T: std::str::FromStr<Err: std::fmt::Display>> Deserialize<'de> for Wri
     }
 }
 
-/// The sources of a settings file, by tenant. Mirrors are kept below `mirrors`.
-pub fn read(path: &Path, mirrors: &Path) -> Result<BTreeMap<Name, Vec<SourceConfig>>, SettingsError> {
+/// The sources of a settings file. Mirrors are kept below `mirrors`.
+pub fn read(path: &Path, mirrors: &Path) -> Result<Sources, SettingsError> {
     let text =
         fs::read_to_string(path).map_err(|source| SettingsError::Read { path: path.to_owned(), source })?;
     parse(&text, &path.display().to_string(), mirrors)
 }
 
-fn parse(text: &str, file: &str, mirrors: &Path) -> Result<BTreeMap<Name, Vec<SourceConfig>>, SettingsError> {
+fn parse(text: &str, file: &str, mirrors: &Path) -> Result<Sources, SettingsError> {
     let settings: Settings = serde_yaml::from_str(text).map_err(|error| {
         let place = error.location().map(|at| format!(":{}:{}", at.line(), at.column())).unwrap_or_default();
         let said = error.without_snippet().to_string();
@@ -109,7 +120,8 @@ fn parse(text: &str, file: &str, mirrors: &Path) -> Result<BTreeMap<Name, Vec<So
         let tenant = source.tenant.clone().unwrap_or_else(denv_link::identity::tenant);
         tenants.entry(tenant).or_default().push(source.config(mirrors)?);
     }
-    Ok(tenants)
+    let forget = settings.forget.iter().map(Name::to_string).collect();
+    Ok(Sources { of_tenant: tenants, forget })
 }
 
 const POLL: Period = Period::from_secs(15);
@@ -174,7 +186,8 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<BTreeMap<Name, Vec<SourceConfig>>, String> {
-        parse(text, "sources.yaml", Path::new("/state/mirrors")).map_err(|error| error.to_string())
+        let read = parse(text, "sources.yaml", Path::new("/state/mirrors"));
+        read.map(|sources| sources.of_tenant).map_err(|error| error.to_string())
     }
 
     #[test]

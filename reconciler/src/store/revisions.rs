@@ -47,6 +47,25 @@ impl Store {
         row.map(|row| Ok(serde_json::from_str(row.try_get(0)?)?)).transpose()
     }
 
+    /// The sources that have a revision in force.
+    pub async fn sources_in_force(&self) -> Result<Vec<String>, StoreError> {
+        let rows = sqlx::query("SELECT source FROM revisions WHERE tenant = ? AND verdict = 'accepted'");
+        let rows = rows.bind(&self.tenant).fetch_all(&self.read).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// Forgets a source that is no more, and notes it.
+    pub async fn forget_source(&self, source: &str, event: &Event) -> Result<(), StoreError> {
+        let mut tx = self.begin().await?;
+        let forget = sqlx::query("DELETE FROM revisions WHERE tenant = ? AND source = ?");
+        let forgotten = forget.bind(&self.tenant).bind(source).execute(&mut *tx.0).await;
+        let mut done = forgotten.map(drop).map_err(StoreError::from);
+        if done.is_ok() {
+            done = insert_event(&mut tx.0, &self.tenant, event).await;
+        }
+        tx.finish(done).await
+    }
+
     /// Keeps a judged revision and the event that tells of it. Whatever was held back before it is forgotten.
     pub async fn judge(
         &self,

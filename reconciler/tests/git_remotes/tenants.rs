@@ -133,3 +133,36 @@ fn a_faulty_settings_file_is_named_with_its_place() {
     assert_eq!(output.status.code(), Some(1));
     assert!(said.contains("sources.yaml:4:5`: unknown field `brunch`"), "{said}");
 }
+
+/// A slip in the settings would end all that a source declares, as a slip in Git would.
+#[tokio::test]
+async fn a_source_that_is_set_no_more_is_let_go_only_when_that_is_meant() {
+    let dir = tempfile::tempdir().unwrap();
+    let repository = Repository::quickstart(&dir.path().join("config"));
+    let url = repository.bare.display().to_string();
+    let named = |name: &'static str| {
+        let url = url.clone();
+        move |command: &mut std::process::Command| {
+            command.args(["--source", &url, "--poll", "1h", "--source-name", name]);
+        }
+    };
+    let first = Reconciler::start_on(dir.path(), named("main")).await;
+    first.accepted().await;
+    drop(first);
+    let refused = std::process::Command::new(env!("CARGO_BIN_EXE_denv-reconciler"))
+        .args(["--source", &url, "--source-name", "other", "--api-listen", "127.0.0.1:0"])
+        .args(["--link-listen", "127.0.0.1:0", "--state-dir"])
+        .arg(dir.path().join("state"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("has a revision in force and is set no more"), "{said}");
+    let again = Reconciler::start_on(dir.path(), |command| {
+        named("other")(command);
+        command.args(["--source-forget", "main"]);
+    })
+    .await;
+    let view: SourceView = again.ask("/v1/sources/other/refresh").await;
+    assert!(view.accepted.is_some());
+}

@@ -14,10 +14,10 @@ use denv_schema::{StageId, edit};
 use crate::client::{Client, ClientError, Connection};
 use crate::comparison::text;
 use crate::error::Error;
+use crate::findings;
 use crate::inputs::Inputs;
 use crate::output::{Exit, Format, Output};
 use crate::rollout;
-use crate::validate::explain;
 
 /// Make manifests what the source repository says, as one commit in your name
 #[derive(Debug, Args)]
@@ -119,7 +119,7 @@ pub(crate) async fn apply(
     let keys = match edit::manifests(&files) {
         Ok(keys) => keys,
         Err(found) => {
-            explain(&found, &files, output);
+            output.note(&findings::text(&found, &files));
             return Ok(Exit::No);
         }
     };
@@ -145,7 +145,7 @@ pub(crate) async fn delete(
         match edit::manifests(&files) {
             Ok(keys) => delete.extend(keys),
             Err(found) => {
-                explain(&found, &files, output);
+                output.note(&findings::text(&found, &files));
                 return Ok(Exit::No);
             }
         }
@@ -209,7 +209,7 @@ pub(crate) async fn change(
         if let ClientError::Refused { diagnostics, .. } = error
             && !diagnostics.is_empty()
         {
-            explain(diagnostics, &files(&request.manifests), output);
+            output.note(&findings::text(diagnostics, &files(&request.manifests)));
         }
     })?;
     let view: ChangeView = answer.read()?;

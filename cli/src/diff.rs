@@ -9,9 +9,9 @@ use serde::Serialize;
 use crate::client::Connection;
 use crate::comparison::{markdown, text};
 use crate::error::Error;
+use crate::findings;
 use crate::origin::{self, Origin, Side};
 use crate::output::{Exit, Output};
-use crate::validate::explain;
 
 /// Show what two configurations differ in, and what each difference does
 #[derive(Debug, Args)]
@@ -116,7 +116,7 @@ pub(crate) fn configurations(
     let read = |side: &Side, other: &Configuration, output: &mut Output| match side.configuration(other) {
         Ok(configuration) => Some(configuration),
         Err(found) => {
-            explain(&found, &side.files, output);
+            output.note(&findings::text(&found, &side.files));
             output.note(&format!("{} is not a valid configuration", side.label));
             None
         }

@@ -3,17 +3,19 @@
 use std::fmt::Write as _;
 
 use clap::{Args, ValueEnum};
+use denv_schema::diagnostic::Code;
 use denv_schema::reference::{self, Field};
+use serde_json::json;
 
 use crate::error::Error;
 use crate::output::{Exit, Output};
 use crate::resource::manifest_kind;
 
-/// Say what a kind of manifest, or a field of it, is
+/// Say what a kind of manifest or a field of it is, or what a fault means
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Explain {
-    /// A kind and perhaps a field: `stage`, `stage.spec.rollout.batches`
+    /// A kind and perhaps a field: `stage`, `stage.spec.rollout.batches`; or the code of a fault: `unknown-field`
     path: String,
     /// Show all fields below it, not only the next ones
     #[arg(long)]
@@ -38,9 +40,18 @@ Examples:
   What one field means, and what it is when it is left out:
     denv explain stage.spec.rollout.batches
   All that a Release may say:
-    denv explain release.spec --recursive";
+    denv explain release.spec --recursive
+  What a fault means, and what to do:
+    denv explain unknown-field";
 
 pub(crate) fn run(arguments: &Explain, output: &mut Output) -> Result<Exit, Error> {
+    if let Some(code) = Code::ALL.iter().find(|code| code.as_str() == arguments.path) {
+        match arguments.output {
+            Form::Json => output.json(&json!({"code": code, "title": code.title(), "page": code.page()}))?,
+            Form::Text => output.say(code.page())?,
+        }
+        return Ok(Exit::Done);
+    }
     let mut parts = arguments.path.split('.').map(|part| part.trim_end_matches("[]"));
     let kind = parts.next().unwrap_or_default();
     let kind = manifest_kind(kind)

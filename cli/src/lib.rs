@@ -5,7 +5,7 @@
 //! | top | `arguments`, `error` |
 //! | | one file a verb: `validate`, `diff`, `plan`, `apply` (with delete), `promote`, `snapshot`, `get`, `describe`, `rollout`, `host`, `gateway`, `source`, `key`, `usage`, `events`, `schema`, `explain`, `completion`, `version` |
 //! | | `client`: the control plane's HTTP API; `inputs`, `origin`: where manifests come from; `comparison`: how differences look; `resource`, `views`, `manifests`: how lists and their rows look |
-//! | bottom | `output`, `table`, `text`, `time`, `excerpt` |
+//! | bottom | `findings`; `output`, `table`, `text`, `time` |
 //!
 //! It refuses to know how anything is decided: what a manifest means is `denv-schema`'s, what happens next the
 //! control plane's. It never speaks to a host, a gateway or a store.
@@ -19,8 +19,8 @@ mod describe;
 mod diff;
 mod error;
 mod events;
-mod excerpt;
 mod explain;
+mod findings;
 mod gateway;
 mod get;
 mod host;

@@ -5,7 +5,7 @@ use denv_schema::api::{ApprovalRequest, SourceState, SourceView};
 
 use crate::client::{Answer, Client};
 use crate::error::Error;
-use crate::excerpt;
+use crate::findings;
 use crate::get::{ListForm, show};
 use crate::output::{Exit, Format, Output};
 use crate::resource::Resource;
@@ -94,7 +94,7 @@ fn answered(answer: &Answer, format: Format, output: &mut Output) -> Result<Exit
 fn tell(source: &SourceView, output: &mut Output) -> Result<(), Error> {
     if let Some(refused) = &source.refused {
         for finding in refused.diagnostics.iter() {
-            output.note(&excerpt::render(finding, None));
+            output.note(&findings::render(finding, None));
         }
         output.note(&format!("refused: {}: {}", revision(&refused.revision), refused.reason));
     }

@@ -1,16 +1,15 @@
 //! `denv validate`: what the control plane would say of these manifests, without asking it.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use denv_schema::manifest::Kind;
 use denv_schema::tree::Files;
 use denv_schema::{Catalog, Diagnostics};
 use owo_colors::OwoColorize as _;
 
 use crate::error::Error;
-use crate::excerpt;
+use crate::findings::{self, Form};
 use crate::inputs::{self, Inputs};
 use crate::output::{Exit, Output};
 use crate::text::counted;
@@ -31,14 +30,6 @@ pub(crate) struct Validate {
     output: Form,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// For people, on standard error
-    Text,
-    /// A list, on standard output
-    Json,
-}
-
 const EXAMPLES: &str = "\
 Examples:
   A whole configuration:
@@ -46,7 +37,8 @@ Examples:
   What a script made:
     kubectl kustomize overlays/prod | denv validate -f -
   In CI, for tools:
-    denv validate manifests/ -o json
+    denv validate manifests/ -o sarif > denv.sarif
+    denv validate manifests/ -o github
 
 Exit status: 0 valid, 1 faults were found, 2 the manifests can't be read.";
 
@@ -70,15 +62,12 @@ pub(crate) fn run(arguments: &Validate, output: &mut Output) -> Result<Exit, Err
             let summary = summary(&catalog).ok_or_else(nothing)?;
             match arguments.output {
                 Form::Text => output.say(&format!("{} {summary}", "valid:".green().bold()))?,
-                Form::Json => output.json(&Diagnostics::default())?,
+                form => findings::tell(&Diagnostics::default(), &files, form, output)?,
             }
             Ok(Exit::Done)
         }
         Err(found) => {
-            match arguments.output {
-                Form::Text => explain(&found, &files, output),
-                Form::Json => output.json(&found)?,
-            }
+            findings::tell(&found, &files, arguments.output, output)?;
             Ok(Exit::No)
         }
     }
@@ -113,14 +102,4 @@ fn summary(catalog: &Catalog) -> Option<String> {
         .map(|(kind, count)| format!("{count} {}", if *count == 1 { kind.singular() } else { kind.plural() }))
         .collect();
     (total > 0).then(|| format!("{} ({})", counted(total, "manifest"), each.join(", ")))
-}
-
-/// All findings, each with its line, and a count.
-pub(crate) fn explain(found: &Diagnostics, files: &Files, output: &mut Output) {
-    for finding in found.iter() {
-        let source = files.get(&finding.file).and_then(|bytes| std::str::from_utf8(bytes).ok());
-        output.note(&format!("{}\n", excerpt::render(finding, source)));
-    }
-    let wrong: BTreeSet<&str> = found.iter().map(|finding| finding.file.as_str()).collect();
-    output.note(&format!("{} in {}", counted(found.len(), "problem"), counted(wrong.len(), "file")));
 }

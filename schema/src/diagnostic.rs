@@ -20,36 +20,77 @@ pub struct Diagnostic {
     pub hint: Option<String>,
 }
 
-/// What kind of fault a finding is: stable, for tools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Code {
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])* $code:ident => $name:literal),* $(,)?) => {
+        /// What kind of fault a finding is: stable, for tools.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum Code { $($(#[doc = $doc])* $code),* }
+
+        impl Code {
+            pub const ALL: &'static [Code] = &[$(Code::$code),*];
+
+            pub fn as_str(self) -> &'static str {
+                match self { $(Code::$code => $name),* }
+            }
+
+            /// What it means and what to do, as Markdown: its page in `docs/reference/errors/`.
+            pub fn page(self) -> &'static str {
+                match self {
+                    $(Code::$code => include_str!(concat!("../../docs/reference/errors/", $name, ".md"))),*
+                }
+            }
+
+            /// What it means, in a few words.
+            pub fn title(self) -> &'static str {
+                let line = self.page().lines().next().unwrap_or_default();
+                line.split_once(": ").map_or(line, |(_, title)| title)
+            }
+        }
+    };
+}
+
+codes! {
     /// The file can't be read: not UTF-8, a link out of the tree.
-    Unreadable,
+    Unreadable => "unreadable",
     /// Not YAML, or YAML that means something else to different readers.
-    Yaml,
-    UnknownKind,
-    UnknownField,
-    MissingField,
-    WrongType,
-    BadValue,
-    DuplicateName,
-    UnknownReference,
+    Yaml => "yaml",
+    /// `apiVersion` or `kind` is none that denv has.
+    UnknownKind => "unknown-kind",
+    /// There is no such field there.
+    UnknownField => "unknown-field",
+    /// A field that must be there is not.
+    MissingField => "missing-field",
+    /// A value of another type.
+    WrongType => "wrong-type",
+    /// A value that breaks its field's rule.
+    BadValue => "bad-value",
+    /// Another manifest has the name.
+    DuplicateName => "duplicate-name",
+    /// What is referred to does not exist.
+    UnknownReference => "unknown-reference",
     /// Two settings that can't both be followed.
-    Contradiction,
+    Contradiction => "contradiction",
     /// Stages that do not follow each other as is said.
-    Order,
+    Order => "order",
     /// What depends on itself.
-    Cycle,
+    Cycle => "cycle",
     /// Units that no host, domain or fleet of theirs can hold.
-    NoFit,
+    NoFit => "no-fit",
     /// A place where something may not be served, or nowhere that it may.
-    Residency,
+    Residency => "residency",
     /// A model is sold without a price.
-    MissingPrice,
-    InlineSecret,
+    MissingPrice => "missing-price",
+    /// A secret is written out.
+    InlineSecret => "inline-secret",
     /// A release that was deployed reads otherwise now.
-    ChangedRelease,
+    ChangedRelease => "changed-release",
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 impl fmt::Display for Diagnostic {

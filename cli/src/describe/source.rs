@@ -2,7 +2,7 @@ use denv_schema::api::{DeletionView, EventView, RevisionView, SourceView};
 use jiff::Timestamp;
 
 use super::page::Page;
-use crate::excerpt;
+use crate::findings;
 use crate::text::counted;
 use crate::time::at;
 use crate::views::source_state;
@@ -29,7 +29,7 @@ pub(super) fn render(source: &SourceView, events: &[EventView], now: Timestamp) 
         if !refused.diagnostics.is_empty() {
             page.section(&counted(refused.diagnostics.len(), "fault"));
             refused.diagnostics.iter().for_each(|finding| {
-                page.lines(&excerpt::render(finding, None));
+                page.lines(&findings::render(finding, None));
             });
         }
     }

@@ -185,7 +185,7 @@ fn a_refused_source() {
       Why:        1 fault in its manifests
 
     1 fault
-      stages/prod.yaml:12:5: error: there is no Release `r22`
+      stages/prod.yaml:12:5: error[unknown-reference]: there is no Release `r22`
         hint: did you mean `r2`?
 
     Events

@@ -43,25 +43,26 @@ fn faults_are_shown_where_they_are() {
     let (status, out, err) = run(denv().current_dir(folder.path()).args(["validate", "."]));
     assert_eq!((status, out.as_str()), (1, ""));
     assert_snapshot!(err, @"
-    commerce.yaml:12:13: error: there is no Customer `demi`
+    commerce.yaml:12:13: error[unknown-reference]: there is no Customer `demi`
        |
     12 |   customer: demi
        |             ^
       hint: did you mean `demo`?
 
-    service.yaml:13:12: error: there is no Release `smollm2-r11`
+    service.yaml:13:12: error[unknown-reference]: there is no Release `smollm2-r11`
        |
     13 |   release: smollm2-r11
        |            ^
       hint: did you mean `smollm2-r1`?
 
-    service.yaml:19:18: error: batch 2 is smaller than the one before it
+    service.yaml:19:18: error[contradiction]: batch 2 is smaller than the one before it
        |
     19 |     batches: [2, 1]             # one unit first, then all
        |                  ^
       hint: batches are totals: write them ascending
 
-    3 problems in 2 files
+    3 problems in 2 files: 2 unknown-reference, 1 contradiction
+    what they mean: denv explain unknown-reference
     ");
     let whole = format!("{}/service.yaml:13:12", folder.path().display());
     let (_, _, err) = run(denv().arg("validate").arg(folder.path()));
@@ -86,7 +87,7 @@ fn manifests_come_from_several_places_and_from_standard_input() {
     let broken = "apiVersion: denv.dev/v1\nkind: Relese\n";
     let (status, _, err) = run(denv().args(["validate", "-f", "-"]).write_stdin(broken));
     assert_eq!(status, 1);
-    assert!(err.starts_with("stdin:2:7: error: `Relese` is not a kind\n"), "{err}");
+    assert!(err.starts_with("stdin:2:7: error[unknown-kind]: `Relese` is not a kind\n"), "{err}");
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn a_refused_source_says_why() {
         .with("POST /v1/sources/main/refresh", source.clone());
     let (status, out, _) = run(control_plane.denv().args(["describe", "source", "main"]));
     assert_eq!(status, 0);
-    assert!(out.contains("  a.yaml:2:3: error: it is wrong\n"), "{out}");
+    assert!(out.contains("  a.yaml:2:3: error[bad-value]: it is wrong\n"), "{out}");
     let (status, out, err) = run(control_plane.denv().args(["source", "refresh", "main"]));
     assert_eq!((status, out.as_str()), (1, "in force: aaaa Change (Ada)\n"));
     assert!(err.contains("a.yaml:2:3") && err.contains("refused: bbbb Change (Ada): 1 fault"), "{err}");

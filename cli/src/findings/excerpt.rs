@@ -13,7 +13,8 @@ pub(crate) fn render(finding: &Diagnostic, source: Option<&str>) -> String {
         0 => finding.file.clone(),
         line => format!("{}:{line}:{}", finding.file, finding.column),
     };
-    let mut text = format!("{}: {} {}\n", place.bold(), "error:".red().bold(), finding.message);
+    let error = format!("error[{}]:", finding.code);
+    let mut text = format!("{}: {} {}\n", place.bold(), error.red().bold(), finding.message);
     let line = finding.line.checked_sub(1).and_then(|index| source?.lines().nth(index));
     if let Some(line) = line.filter(|line| finding.code != Code::InlineSecret && !may_hold_secret(line)) {
         let (shown, before) = window(line, finding.column);
@@ -71,14 +72,14 @@ mod tests {
     #[test]
     fn the_mark_is_under_the_place() {
         insta::assert_snapshot!(rendered(&finding(2, 4, Code::BadValue), Some("a: 1\nä:\tx\n")), @"
-        a.yaml:2:4: error: it is wrong
+        a.yaml:2:4: error[bad-value]: it is wrong
           |
         2 | ä: x
           |    ^
           hint: put it right
         ");
         insta::assert_snapshot!(rendered(&finding(0, 0, Code::Unreadable), None), @"
-        a.yaml: error: it is wrong
+        a.yaml: error[unreadable]: it is wrong
           hint: put it right
         ");
         let long = format!("{}here{}", "x".repeat(200), "y".repeat(200));
@@ -90,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_place_beyond_the_text_is_no_reason_to_fail() {
-        assert!(rendered(&finding(9, 9, Code::Yaml), Some("a")).starts_with("a.yaml:9:9: error:"));
+        assert!(rendered(&finding(9, 9, Code::Yaml), Some("a")).starts_with("a.yaml:9:9: error[yaml]:"));
         assert!(rendered(&finding(1, 900, Code::Yaml), Some("a")).contains("| a\n"));
         assert!(rendered(&finding(1, 1, Code::Yaml), Some("")).starts_with("a.yaml:1:1"));
     }

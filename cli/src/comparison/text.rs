@@ -14,17 +14,36 @@ use crate::text::printable;
 pub(crate) fn diff(from: &str, to: &str, diff: &Diff) -> String {
     let mut text = format!("{} {}\n{} {}\n\n", "---".red(), printable(from), "+++".green(), printable(to));
     for change in &diff.changes {
-        text.push_str(&manifest(change));
+        text.push_str(&manifest(change, true));
     }
+    text.push_str(&conclusion(diff));
+    text
+}
+
+/// The same, without what changed in each manifest.
+fn outline(from: &str, to: &str, diff: &Diff) -> String {
+    let mut text = format!("{} {}\n{} {}\n\n", "---".red(), printable(from), "+++".green(), printable(to));
+    for change in &diff.changes {
+        text.push_str(manifest(change, false).trim_end());
+        text.push('\n');
+    }
+    if !diff.is_empty() {
+        text.push('\n');
+    }
+    text.push_str(&conclusion(diff));
+    text
+}
+
+fn conclusion(diff: &Diff) -> String {
     let headline = headline(diff);
-    let _ = writeln!(text, "{}", headline.bold());
+    let mut text = format!("{}\n", headline.bold());
     for line in consequences(diff) {
         let _ = writeln!(text, "  {line}");
     }
     text
 }
 
-fn manifest(change: &ManifestChange) -> String {
+fn manifest(change: &ManifestChange, with_fields: bool) -> String {
     let title = format!("{} {} {}", mark(change.change), change.kind, change.name);
     let title = match change.change {
         Change::Added => title.green().to_string(),
@@ -34,7 +53,7 @@ fn manifest(change: &ManifestChange) -> String {
     let place = format!("{}:{}", change.file, change.line);
     let mut text = format!("{}  {}\n", title.bold(), place.dimmed());
     // What goes is known by its name.
-    if change.change != Change::Removed {
+    if with_fields && change.change != Change::Removed {
         let width = change.fields.iter().map(|field| field.field.chars().count()).max().unwrap_or(0).min(48);
         for field in &change.fields {
             let line = if field.line == 0 { String::new() } else { format!(":{}", field.line) };
@@ -51,7 +70,7 @@ fn manifest(change: &ManifestChange) -> String {
 }
 
 pub(crate) fn preview(preview: &Preview) -> String {
-    let mut text = diff(&preview.from, &preview.to, &preview.diff);
+    let mut text = outline(&preview.from, &preview.to, &preview.diff);
     for journey in journey::journeys(&preview.forecast) {
         text.push('\n');
         text.push_str(&stage(preview, &journey));

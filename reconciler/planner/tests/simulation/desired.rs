@@ -13,6 +13,7 @@ fn two_stages(pauses: bool) -> Shape {
         needs: Needs::Slots(1),
         fleets: vec![fleet],
         replace: false,
+        auto: false,
         max_unavailable: 0,
         bake: 5,
         pauses,

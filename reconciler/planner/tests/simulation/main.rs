@@ -57,8 +57,10 @@ fn event() -> impl Strategy<Value = Event> {
 /// Three fleets: two of GPUs, one of CPU slots. Two stages in two environments, which may share a fleet.
 fn shape() -> impl Strategy<Value = Shape> {
     let stage = || {
-        (any::<bool>(), 0u32..2, prop_oneof![Just(0u32), Just(5), Just(20)], any::<bool>()).prop_map(
-            |(replace, max_unavailable, bake, pauses)| StageShape {
+        let bake = prop_oneof![Just(0u32), Just(5), Just(20)];
+        (any::<bool>(), any::<bool>(), 0u32..2, bake, any::<bool>()).prop_map(
+            |(replace, auto, max_unavailable, bake, pauses)| StageShape {
+                auto,
                 needs: Needs::Slots(1),
                 fleets: vec![1],
                 replace: replace && max_unavailable > 0,
@@ -169,6 +171,17 @@ fn without_room_a_surge_waits_and_says_what_would_help() {
         waiting.contains("needs 1 CPU slot free on one host of fleet `f0`; the most free is 0"),
         "{waiting}"
     );
+}
+
+#[test]
+fn without_room_auto_replaces_within_its_budget() {
+    let mut shape = Shape::simple(2, 1, false);
+    (shape.stages[0].auto, shape.stages[0].max_unavailable) = (true, 1);
+    let mut simulation = Simulation::new(shape, 3);
+    simulation.run(200);
+    simulation.apply(Event::Release(0, 1));
+    simulation.run(300);
+    assert_eq!(simulation.running(), [("chat-good-1", 2)], "{}", simulation.waiting());
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub struct StageShape {
     pub needs: Needs,
     pub fleets: Vec<usize>,
     pub replace: bool,
+    /// Surge where there is room, else replace.
+    pub auto: bool,
     pub max_unavailable: u32,
     pub bake: u32,
     pub pauses: bool,
@@ -49,6 +51,7 @@ impl Shape {
             needs: Needs::Slots(1),
             fleets: vec![0],
             replace,
+            auto: false,
             max_unavailable: u32::from(replace),
             bake: 5,
             pauses: false,
@@ -167,7 +170,11 @@ fn add_stage(text: &mut String, index: usize, shape: &StageShape, wanted: Desire
     let units = wanted.units;
     let fleets: Vec<String> =
         shape.fleets.iter().map(|fleet| format!("{{name: f{fleet}, units: {{min: {units}}}}}")).collect();
-    let strategy = if shape.replace { "replace" } else { "surge" };
+    let strategy = match (shape.auto, shape.replace) {
+        (true, _) => "auto",
+        (false, true) => "replace",
+        (false, false) => "surge",
+    };
     let on_alarm = if shape.pauses { "pause" } else { "rollback" };
     let spec = format!(
         "environment: {}, release: {}, fleets: [{}], lostAfter: 60s, rollout: {{strategy: {strategy}, \

@@ -13,7 +13,7 @@ const FLOORS: [(&str, &[&[&str]]); 3] = [
         &[
             &["main"],
             &["arguments", "tenant"],
-            &["api", "statuses"],
+            &["api", "statuses", "promoter"],
             &["orchestrator"],
             &["source", "link"],
             &["observation"],

@@ -4,19 +4,21 @@
 //! | --- | --- |
 //! | top | `main` |
 //! | | `arguments` \| `tenant`: what is set; what runs for each tenant |
-//! | | `api` \| `statuses`: HTTP/JSON for people and tools; what forges are told |
+//! | | `api` \| `statuses` \| `promoter`: HTTP/JSON for people and tools; what forges are told; what passes to the next stage |
 //! | | `orchestrator`: gather, plan, execute; owns the records |
 //! | | `source` \| `link`: Git on one side, hosts and gateways on the other |
 //! | | `observation`: what hosts and gateways said; owns the observed half of the world |
 //! | bottom | `store`: what must survive |
 //!
 //! Higher floors use lower ones; neighbours never use each other. What is decided is decided in `denv-planner`: this
-//! crate only gathers and carries out. It never writes Git, and never speaks to an engine.
+//! crate only gathers and carries out. It writes Git only as one commit that a person or an environment's
+//! promotion asks for, and never speaks to an engine.
 
 pub mod api;
 pub mod link;
 pub mod observation;
 pub mod orchestrator;
+pub mod promoter;
 pub mod source;
 pub mod statuses;
 pub mod store;

@@ -11,6 +11,7 @@ use denv_reconciler::api::Api;
 use denv_reconciler::link::{Link, Queues, Serving};
 use denv_reconciler::observation::Observation;
 use denv_reconciler::orchestrator::{Orchestrator, State};
+use denv_reconciler::promoter::Promoter;
 use denv_reconciler::source::{Shelf, Source, SourceConfig};
 use denv_reconciler::statuses::Statuses;
 use denv_reconciler::store::{Event, Store};
@@ -61,6 +62,7 @@ pub(crate) struct Tenant {
     pub(crate) api: Arc<Api>,
     sources: Vec<Source>,
     statuses: Vec<Statuses>,
+    promoter: Promoter,
     orchestrator: Orchestrator,
     observation: Arc<Observation>,
     store: Store,
@@ -116,6 +118,7 @@ impl Tenant {
         let statuses =
             handles.iter().filter_map(|source| Statuses::of(source, states.clone(), catalogs.clone()));
         let statuses = statuses.collect();
+        let promoter = Promoter { store: store.clone(), state: states.clone(), sources: handles.clone() };
         let api = Api {
             store: store.clone(),
             state: states,
@@ -127,7 +130,7 @@ impl Tenant {
         };
         tracing::info!(tenant = %name, sources = sources.len(), term, "leading");
         let (link, api) = (Arc::new(link), Arc::new(api));
-        Ok(Tenant { name, link, api, sources, statuses, orchestrator, observation, store })
+        Ok(Tenant { name, link, api, sources, statuses, promoter, orchestrator, observation, store })
     }
 
     /// Runs until a part of it ends, which none should.
@@ -140,6 +143,7 @@ impl Tenant {
         };
         tokio::select! {
             () = statuses => bail!("the statuses ended"),
+            () = self.promoter.run() => bail!("the promoter ended"),
             _ = select_all(sources) => bail!("a source ended"),
             led = self.orchestrator.run() => led.context("the orchestrator ended"),
             () = self.observation.keep_saved(&self.store) => bail!("saving ended"),

@@ -6,7 +6,7 @@ use denv_schema::Digest;
 use git2::Repository;
 use serde_json::Value;
 
-use crate::fixture::{Fixture, STAGE};
+use crate::fixture::{Fixture, PATIENCE, STAGE};
 
 /// What `denv` said, and its exit status.
 struct Said {
@@ -181,4 +181,63 @@ spec:
     let deleted = as_admin(&fixture, &["delete", "access", "ada"]).await;
     assert_eq!(deleted.status, 0, "{}", deleted.err);
     assert_eq!(denv(&fixture, &token, &["get", "stages"]).await.status, 2);
+}
+
+#[tokio::test]
+async fn a_release_that_a_stage_has_proven_passes_to_the_next() {
+    let mut fixture = Fixture::start().await;
+    let service = fixture.repository.file("service.yaml").unwrap().to_owned();
+    let prod = service.split("---\n").find(|text| text.contains("kind: Stage")).unwrap();
+    let test = prod.replace("metadata: {name: prod}", "metadata: {name: test}").replace("min: 2", "min: 1");
+    let by_hand = service.replace("stages: [prod]", "stages: [test, prod]") + "---\n" + &test;
+    fixture.repository.write("service.yaml", &by_hand).unwrap();
+    fixture.push("Test first").await.unwrap();
+    let runs = |release: &'static str| {
+        move |view: &denv_schema::api::StageView| {
+            let over = view.deployment.as_ref().is_some_and(|deployment| deployment.over);
+            over && view.good.as_ref().is_some_and(|good| good.as_str() == release)
+        }
+    };
+    fixture.stage_until("chat/test", "r1 in test", PATIENCE, runs("r1")).await.unwrap();
+
+    // By a person.
+    let early = as_admin(&fixture, &["promote", "chat/prod"]).await;
+    assert_eq!(early.status, 1);
+    assert!(early.err.contains("chat/prod is the last stage of `chat`"), "{}", early.err);
+    let text = by_hand.replacen("release: r1\n", "release: r1 \n", 1);
+    let (head, tail) = text.rsplit_once("release: r1\n").unwrap();
+    fixture.repository.write("service.yaml", &format!("{head}release: r2\n{tail}")).unwrap();
+    fixture.push("Try r2").await.unwrap();
+    fixture.stage_until("chat/test", "r2 in test", PATIENCE, runs("r2")).await.unwrap();
+    let promoted = as_admin(&fixture, &["promote", "chat/test", "--wait"]).await;
+    assert_eq!(promoted.status, 0, "{} {}", promoted.out, promoted.err);
+    fixture.ready("r2").await;
+    assert_eq!(newest(&fixture, "main", "service.yaml").1, "Promote r2 from chat/test to chat/prod");
+
+    // By itself.
+    fixture.repository.pull().unwrap();
+    fixture.write_release("r3", &["--sim-token-delay", "1"]);
+    let step = "stages: [test, prod]\n  promotion: [{from: test, to: prod, mode: automatic, bake: 1s}]";
+    fixture.repository.edit("service.yaml", "stages: [test, prod]", step).unwrap();
+    let text = fixture.repository.file("service.yaml").unwrap();
+    let (head, tail) = text.rsplit_once("release: r2\n").unwrap();
+    let text = format!("{head}release: r3\n{tail}");
+    fixture.repository.write("service.yaml", &text).unwrap();
+    fixture.push("Try r3").await.unwrap();
+    fixture.ready("r3").await;
+    let (author, message, _) = newest(&fixture, "main", "service.yaml");
+    assert_eq!(
+        (author.as_str(), message.as_str()),
+        ("denv <denv@localhost>", "Promote r3 from chat/test to chat/prod")
+    );
+    // Whoever takes it back is not overruled.
+    fixture.repository.pull().unwrap();
+    let text = fixture.repository.file("service.yaml").unwrap().replacen("release: r3\n", "release: r2\n", 1);
+    fixture.repository.write("service.yaml", &text).unwrap();
+    let back = fixture.repository.commit("Back to r2 in prod").unwrap();
+    as_admin(&fixture, &["source", "refresh", "main"]).await;
+    fixture.ready("r2").await;
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    let source = fixture.client().unwrap().source().await.unwrap();
+    assert_eq!(source.accepted.unwrap().commit, back);
 }

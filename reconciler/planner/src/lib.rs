@@ -20,6 +20,7 @@
 //! | `routes` | what gateways are told |
 //! | `wake` | when to plan again even if nothing is heard |
 //! | `checker` | whether a plan keeps the invariants |
+//! | `promotion` | when a proven release passes to the next stage by itself |
 //! | `forecast` | what would happen, by running all of these forward in imagined time |
 
 #![warn(clippy::wildcard_enum_match_arm)]
@@ -35,6 +36,7 @@ mod loss;
 mod pass;
 mod placement;
 mod plan;
+mod promotion;
 mod records;
 mod routes;
 mod snapshot;
@@ -45,6 +47,7 @@ mod world;
 
 pub use deployment::plan;
 pub use plan::{Plan, Step, Subject, WaitingOn};
+pub use promotion::{Proven, promotions};
 pub use records::{Deployment, Good, Hold, Phase, Records, Repairs, StageRecord, UnitPhase, UnitRecord};
 pub use routes::routes;
 pub use snapshot::Snapshot;

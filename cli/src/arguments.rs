@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::apply::{Apply, Delete};
 use crate::client::Connection;
+use crate::comment::Comment;
 use crate::completion::Completion;
 use crate::describe::Describe;
 use crate::diff::DiffVerb;
@@ -42,6 +43,7 @@ pub(crate) enum Verb {
     Delete(Delete),
     Promote(Promote),
     Snapshot(SnapshotVerb),
+    Comment(Comment),
     Get(Get),
     Describe(Describe),
     Rollout(Rollout),

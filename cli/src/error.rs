@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::client::{ClientError, ConnectionError};
+use crate::comment::CommentError;
 use crate::inputs::InputError;
 use crate::key::KeyError;
 use crate::origin::OriginError;
@@ -16,6 +17,8 @@ pub(crate) enum Error {
     Connection(#[from] ConnectionError),
     #[error(transparent)]
     Input(#[from] InputError),
+    #[error(transparent)]
+    Comment(#[from] CommentError),
     #[error(transparent)]
     Origin(#[from] OriginError),
     #[error(transparent)]
@@ -41,6 +44,7 @@ impl Error {
             Error::Key(error) => error.hint(),
             Error::Input(error) => error.hint(),
             Error::Origin(error) => error.hint(),
+            Error::Comment(error) => error.hint(),
             Error::Connection(_) | Error::Output(_) => None,
         }
     }

@@ -3,7 +3,7 @@
 //! | floor | modules |
 //! | --- | --- |
 //! | top | `arguments`, `error` |
-//! | | one file a verb: `validate`, `diff`, `plan`, `apply` (with delete), `promote`, `snapshot`, `get`, `describe`, `rollout`, `host`, `gateway`, `source`, `key`, `usage`, `events`, `schema`, `explain`, `completion`, `version` |
+//! | | one file a verb: `validate`, `diff`, `plan`, `apply` (with delete), `promote`, `snapshot`, `comment`, `get`, `describe`, `rollout`, `host`, `gateway`, `source`, `key`, `usage`, `events`, `schema`, `explain`, `completion`, `version` |
 //! | | `client`: the control plane's HTTP API; `inputs`, `origin`: where manifests come from; `comparison`: how differences look; `resource`, `views`, `manifests`: how lists and their rows look |
 //! | bottom | `findings`; `output`, `table`, `text`, `time` |
 //!
@@ -13,6 +13,7 @@
 mod apply;
 mod arguments;
 mod client;
+mod comment;
 mod comparison;
 mod completion;
 mod describe;
@@ -70,6 +71,7 @@ async fn dispatch(arguments: Arguments, output: &mut Output) -> Result<Exit, Err
     match verb {
         Verb::Validate(validate) => validate::run(&validate, output),
         Verb::Diff(diff) => diff::run(&diff, &connection, output).await,
+        Verb::Comment(comment) => comment::run(&comment, output).await,
         Verb::Plan(plan) => plan::run(&plan, &connection, output).await,
         Verb::Apply(arguments) => apply::apply(&arguments, &connection, output).await,
         Verb::Delete(arguments) => apply::delete(&arguments, &connection, output).await,

@@ -10,6 +10,7 @@ mod departures;
 mod desired_state;
 mod fixture;
 mod partitions;
+mod pull_requests;
 mod recovery;
 mod refusals;
 mod rollout;

@@ -15,7 +15,7 @@ use crate::client::{Client, ClientError, Connection};
 use crate::comparison::text;
 use crate::error::Error;
 use crate::findings;
-use crate::inputs::Inputs;
+use crate::inputs::{Inputs, Read};
 use crate::output::{Exit, Format, Output};
 use crate::rollout;
 
@@ -115,14 +115,8 @@ pub(crate) async fn apply(
     connection: &Connection,
     output: &mut Output,
 ) -> Result<Exit, Error> {
-    let files = arguments.inputs.read()?;
-    let keys = match edit::manifests(&files) {
-        Ok(keys) => keys,
-        Err(found) => {
-            output.note(&findings::text(&found, &files));
-            return Ok(Exit::No);
-        }
-    };
+    let read = arguments.inputs.read()?;
+    let Some(keys) = sound(&read, output) else { return Ok(Exit::No) };
     if arguments.how.dry_run == Some(DryRun::Client) {
         for key in &keys {
             output.say(&format!("{} {} would be sent", key.kind, key.name))?;
@@ -130,7 +124,7 @@ pub(crate) async fn apply(
         output.note("each manifest is sound by itself; what they mean together, the control plane knows");
         return Ok(Exit::Done);
     }
-    let request = ChangeRequest { manifests: texts(&files), ..ChangeRequest::default() };
+    let request = ChangeRequest { manifests: texts(&read.files), ..ChangeRequest::default() };
     change(request, &arguments.how, connection, output).await
 }
 
@@ -141,14 +135,8 @@ pub(crate) async fn delete(
 ) -> Result<Exit, Error> {
     let mut delete = named(&arguments.names)?;
     if !arguments.inputs.is_empty() {
-        let files = arguments.inputs.read()?;
-        match edit::manifests(&files) {
-            Ok(keys) => delete.extend(keys),
-            Err(found) => {
-                output.note(&findings::text(&found, &files));
-                return Ok(Exit::No);
-            }
-        }
+        let Some(keys) = sound(&arguments.inputs.read()?, output) else { return Ok(Exit::No) };
+        delete.extend(keys);
     }
     if arguments.how.dry_run == Some(DryRun::Client) {
         for key in &delete {
@@ -157,6 +145,17 @@ pub(crate) async fn delete(
         return Ok(Exit::Done);
     }
     change(ChangeRequest { delete, ..ChangeRequest::default() }, &arguments.how, connection, output).await
+}
+
+/// What manifests were given, if each is sound by itself; else what is wrong has been said.
+fn sound(read: &Read, output: &mut Output) -> Option<Vec<ManifestKey>> {
+    let found = match edit::manifests(&read.files) {
+        Ok(keys) if read.unreadable.is_empty() => return Some(keys),
+        Ok(_) => read.unreadable.clone(),
+        Err(found) => read.unreadable.clone().with(&found),
+    };
+    output.note(&findings::text(&found, &read.files));
+    None
 }
 
 /// `key one two` names two Keys.

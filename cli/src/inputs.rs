@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use denv_schema::tree::{self, Files, ReadError};
+use denv_schema::{Diagnostic, Diagnostics};
 
 #[derive(Debug, Args)]
 pub(crate) struct Inputs {
@@ -44,20 +45,20 @@ impl Inputs {
     }
 
     /// All of them; at least one.
-    pub(crate) fn read(&self) -> Result<Files, InputError> {
-        let mut files = Files::new();
+    pub(crate) fn read(&self) -> Result<Read, InputError> {
+        let mut all = Read::default();
         for path in &self.files {
-            files.extend(read(path, self.recursive)?);
+            all.add(path, self.recursive)?;
         }
-        if files.is_empty() {
+        if all.is_empty() {
             return Err(nothing(self.paths()));
         }
-        Ok(files)
+        Ok(all)
     }
 
-    /// What one of them holds.
-    pub(crate) fn read_one(&self, path: &Path) -> Result<Files, InputError> {
-        read(path, self.recursive)
+    /// Those of the command line, with what is there already.
+    pub(crate) fn add_to(&self, all: &mut Read) -> Result<(), InputError> {
+        self.files.iter().try_for_each(|path| all.add(path, self.recursive))
     }
 }
 
@@ -66,20 +67,37 @@ pub(crate) fn nothing<'a>(paths: impl Iterator<Item = &'a Path>) -> InputError {
     InputError::Nothing(if paths.is_empty() { "what was given".to_owned() } else { paths.join(", ") })
 }
 
-/// The manifests at a path, by the path a person would type from here.
-pub(crate) fn read(path: &Path, recursive: bool) -> Result<Files, InputError> {
-    if path == Path::new("-") {
-        let mut bytes = Vec::new();
-        io::stdin().read_to_end(&mut bytes).map_err(InputError::Stdin)?;
-        return Ok(Files::from([("stdin".to_owned(), bytes)]));
+/// Manifests, and what can't be read as one.
+#[derive(Default)]
+pub(crate) struct Read {
+    pub(crate) files: Files,
+    pub(crate) unreadable: Diagnostics,
+}
+
+impl Read {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.unreadable.is_empty()
     }
-    let mut files = tree::read(path)?;
-    if !recursive {
-        files.retain(|name, _| !name.contains('/'));
+
+    /// The manifests at a path, by the path a person would type from here.
+    pub(crate) fn add(&mut self, path: &Path, recursive: bool) -> Result<(), InputError> {
+        if path == Path::new("-") {
+            let mut bytes = Vec::new();
+            io::stdin().read_to_end(&mut bytes).map_err(InputError::Stdin)?;
+            self.files.insert("stdin".to_owned(), bytes);
+            return Ok(());
+        }
+        let place = |name: &str| {
+            let whole = if path.is_dir() { path.join(name) } else { path.to_owned() };
+            whole.strip_prefix(".").unwrap_or(&whole).to_string_lossy().into_owned()
+        };
+        let is_wanted = |name: &str| recursive || !name.contains('/');
+        let (files, unreadable) = tree::scan(path)?;
+        let files = files.into_iter().filter(|(name, _)| is_wanted(name));
+        self.files.extend(files.map(|(name, bytes)| (place(&name), bytes)));
+        for finding in unreadable.iter().filter(|finding| is_wanted(&finding.file)) {
+            self.unreadable.push(Diagnostic { file: place(&finding.file), ..finding.clone() });
+        }
+        Ok(())
     }
-    let place = |name: &str| {
-        let whole = if path.is_dir() { path.join(name) } else { path.to_owned() };
-        whole.strip_prefix(".").unwrap_or(&whole).to_string_lossy().into_owned()
-    };
-    Ok(files.into_iter().map(|(name, bytes)| (place(&name), bytes)).collect())
 }

@@ -70,7 +70,8 @@ impl Origin {
             Origin::Folder(path) => {
                 let label =
                     if path == here { "the working tree".to_owned() } else { path.display().to_string() };
-                Ok(Side { label, files: tree::read(path)?, unreadable: Diagnostics::default() })
+                let (files, unreadable) = tree::scan(path)?;
+                Ok(Side { label, files, unreadable })
             }
             Origin::Stdin => {
                 let mut bytes = Vec::new();

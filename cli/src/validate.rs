@@ -3,14 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use denv_schema::Catalog;
 use denv_schema::manifest::Kind;
-use denv_schema::tree::Files;
-use denv_schema::{Catalog, Diagnostics};
 use owo_colors::OwoColorize as _;
 
 use crate::error::Error;
 use crate::findings::{self, Form};
-use crate::inputs::{self, Inputs};
+use crate::inputs::{self, Inputs, Read};
 use crate::output::{Exit, Output};
 use crate::text::counted;
 
@@ -43,34 +42,33 @@ Examples:
 Exit status: 0 valid, 1 faults were found, 2 the manifests can't be read.";
 
 pub(crate) fn run(arguments: &Validate, output: &mut Output) -> Result<Exit, Error> {
-    let mut files = Files::new();
+    let mut read = Read::default();
     for path in &arguments.paths {
-        files.extend(inputs::read(path, true)?);
+        read.add(path, true)?;
     }
-    for path in arguments.inputs.paths() {
-        files.extend(arguments.inputs.read_one(path)?);
-    }
+    arguments.inputs.add_to(&mut read)?;
     let nothing = || {
         let paths = arguments.paths.iter().map(PathBuf::as_path).chain(arguments.inputs.paths());
         inputs::nothing(paths)
     };
-    if files.is_empty() {
+    if read.is_empty() {
         return Err(nothing().into());
     }
-    match Catalog::from_files(&files) {
-        Ok(catalog) => {
+    let Read { files, unreadable } = read;
+    let found = match Catalog::from_files(&files) {
+        Ok(catalog) if unreadable.is_empty() => {
             let summary = summary(&catalog).ok_or_else(nothing)?;
             match arguments.output {
                 Form::Text => output.say(&format!("{} {summary}", "valid:".green().bold()))?,
-                form => findings::tell(&Diagnostics::default(), &files, form, output)?,
+                form => findings::tell(&unreadable, &files, form, output)?,
             }
-            Ok(Exit::Done)
+            return Ok(Exit::Done);
         }
-        Err(found) => {
-            findings::tell(&found, &files, arguments.output, output)?;
-            Ok(Exit::No)
-        }
-    }
+        Ok(_) => unreadable,
+        Err(found) => unreadable.with(&found),
+    };
+    findings::tell(&found, &files, arguments.output, output)?;
+    Ok(Exit::No)
 }
 
 /// `12 manifests (2 hosts, 1 stage, …)`, where there are any.

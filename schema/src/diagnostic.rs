@@ -118,6 +118,13 @@ impl Diagnostics {
         self.0.push(diagnostic);
     }
 
+    /// These and those of another, in the order of places.
+    pub fn with(mut self, other: &Diagnostics) -> Self {
+        self.extend(other);
+        self.settle();
+        self
+    }
+
     /// Takes what another has, as it stands.
     pub(crate) fn extend(&mut self, other: &Diagnostics) {
         self.0.extend_from_slice(&other.0);

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::diagnostic::{Code, Diagnostic, Diagnostics};
+
 /// Contents by path, relative to the root, with `/`.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
@@ -11,8 +13,8 @@ pub type Files = BTreeMap<String, Vec<u8>>;
 pub enum ReadError {
     #[error("cannot read `{path}`")]
     Io { path: PathBuf, source: io::Error },
-    #[error("`{path}` is a link that leads out of `{root}`; copy the file instead")]
-    LinkOut { path: PathBuf, root: PathBuf },
+    #[error("{0}")]
+    Unreadable(Diagnostics),
 }
 
 /// Whether a path, relative to the root, is a manifest: `.yaml` or `.yml`, and nothing on the way hidden.
@@ -20,18 +22,19 @@ pub fn is_manifest(path: &str) -> bool {
     (path.ends_with(".yaml") || path.ends_with(".yml")) && !path.split('/').any(|part| part.starts_with('.'))
 }
 
-/// The manifests below `root`, in any layout of folders. `root` may be one file.
-pub fn read(root: &Path) -> Result<Files, ReadError> {
+/// The manifests below `root`, in any layout of folders. `root` may be one file. What can't be read as a manifest,
+/// because it is a link to nowhere or out of the tree, is told beside them.
+pub fn scan(root: &Path) -> Result<(Files, Diagnostics), ReadError> {
     let canonical =
         |path: &Path| path.canonicalize().map_err(|source| ReadError::Io { path: path.to_owned(), source });
     let real_root = canonical(root)?;
-    let mut files = Files::new();
+    let (mut files, mut found) = (Files::new(), Diagnostics::default());
     if real_root.is_file() {
         let name = root
             .file_name()
             .map_or_else(|| "manifest.yaml".to_owned(), |name| name.to_string_lossy().into_owned());
         files.insert(name, read_file(root)?);
-        return Ok(files);
+        return Ok((files, found));
     }
     let mut folders = vec![real_root.clone()];
     while let Some(folder) = folders.pop() {
@@ -42,10 +45,19 @@ pub fn read(root: &Path) -> Result<Files, ReadError> {
             if name.rsplit('/').next().is_some_and(|last| last.starts_with('.')) {
                 continue;
             }
-            let leads_out = || Ok(path.is_symlink() && !canonical(&path)?.starts_with(&real_root));
             // Where another kind of file leads to is nobody's business here.
-            if (is_manifest(&name) || path.is_dir()) && leads_out()? {
-                return Err(ReadError::LinkOut { path, root: root.to_owned() });
+            if path.is_symlink() && (is_manifest(&name) || path.is_dir()) {
+                match path.canonicalize() {
+                    Ok(target) if target.starts_with(&real_root) => {}
+                    Ok(_) => {
+                        found.push(unreadable(name, "the link leads out of the folder that is read"));
+                        continue;
+                    }
+                    Err(_) => {
+                        found.push(unreadable(name, "the link leads to no file"));
+                        continue;
+                    }
+                }
             }
             // A link to a folder inside the tree would show the same manifests twice.
             if path.is_dir() && !path.is_symlink() {
@@ -55,7 +67,18 @@ pub fn read(root: &Path) -> Result<Files, ReadError> {
             }
         }
     }
-    Ok(files)
+    Ok((files, found))
+}
+
+/// The same, where all of it must be readable.
+pub fn read(root: &Path) -> Result<Files, ReadError> {
+    let (files, found) = scan(root)?;
+    if found.is_empty() { Ok(files) } else { Err(ReadError::Unreadable(found)) }
+}
+
+fn unreadable(file: String, message: &str) -> Diagnostic {
+    let hint = Some("copy the file instead".to_owned());
+    Diagnostic { file, line: 0, column: 0, code: Code::Unreadable, message: message.to_owned(), hint }
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, ReadError> {
@@ -90,11 +113,14 @@ mod tests {
             [(outside.path(), "out.yaml"), (folder.path(), "out"), (Path::new("/etc/hosts"), "deep/h.yml")]
         {
             link(to, name);
+            let (rest, found) = scan(dir.path()).unwrap();
+            assert_eq!((rest, found.len()), (files.clone(), 1));
             let error = read(dir.path()).unwrap_err().to_string();
-            assert!(error.contains(name) && error.contains("is a link that leads out of"), "{error}");
+            assert!(error.starts_with(&format!("{name}: the link leads out of")), "{error}");
             std::fs::remove_file(dir.path().join(name)).unwrap();
         }
         link(Path::new("nowhere"), "dangling.yaml");
-        assert!(matches!(read(dir.path()), Err(ReadError::Io { .. })));
+        let (rest, found) = scan(dir.path()).unwrap();
+        assert_eq!((rest, found.iter().next().unwrap().file.as_str()), (files, "dangling.yaml"));
     }
 }

@@ -1,4 +1,5 @@
-//! Git's smart protocol over HTTPS: one GET that lists references, then a POST for each round of negotiation.
+//! Git's smart protocol over HTTPS: one GET that lists references, then a POST for each round of negotiation, or for
+//! what is pushed.
 
 use std::cell::RefCell;
 use std::fs;
@@ -15,14 +16,10 @@ use reqwest::redirect::Policy;
 use reqwest::{Certificate, Client, RequestBuilder, Response, StatusCode, Url};
 use tokio::runtime::Runtime;
 
+use crate::Options;
 use crate::credentials::Credentials;
 use crate::fault::{because, fault, printable, stream_fault, tls};
-use crate::{Options, refuse_push};
-
-const ADVERTISEMENT: &str = "application/x-git-upload-pack-advertisement";
-const REQUEST: &str = "application/x-git-upload-pack-request";
-const RESULT: &str = "application/x-git-upload-pack-result";
-const LIST: &str = "/info/refs?service=git-upload-pack";
+use crate::program::{Program, lists};
 
 /// Hosts let only what looks like Git speak the smart protocol.
 const USER_AGENT: &str = concat!("git/2.0 (denv ", env!("CARGO_PKG_VERSION"), ")");
@@ -46,9 +43,8 @@ impl Https {
 
 impl SmartSubtransport for Https {
     fn action(&self, url: &str, service: Service) -> Result<Box<dyn SmartSubtransportStream>, Error> {
-        refuse_push(service)?;
-        if service == Service::UploadPackLs {
-            let mut remote = Remote::open(url, &self.options)?;
+        if lists(service) {
+            let mut remote = Remote::open(url, Program::of(service), &self.options)?;
             let listing = remote.list()?;
             let remote = Arc::new(remote);
             self.remote.replace(Some(Arc::clone(&remote)));
@@ -69,6 +65,8 @@ impl SmartSubtransport for Https {
 struct Remote {
     /// Where the repository is, without credentials; moved by redirects on the same host.
     url: Url,
+    /// What answers there.
+    program: Program,
     client: Client,
     credentials: Option<Credentials>,
     /// Whether there is a file that gives credentials, for the advice in errors.
@@ -90,7 +88,7 @@ impl Drop for Remote {
 }
 
 impl Remote {
-    fn open(url: &str, options: &Options) -> Result<Self, Error> {
+    fn open(url: &str, program: Program, options: &Options) -> Result<Self, Error> {
         let mut url = Url::parse(url).map_err(|error| fault(format!("this is no address: {error}")))?;
         let loopback = is_loopback(&url);
         if url.scheme() != "https" && !loopback {
@@ -118,11 +116,12 @@ impl Remote {
         let path = url.path().trim_end_matches('/').to_owned();
         url.set_path(&path);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| fault(format!("cannot start to fetch: {error}")))?;
+        let runtime = runtime.map_err(|error| fault(format!("cannot start a connection: {error}")))?;
         let has_file = options.credentials.is_some();
         Ok(Remote {
             client: client(options, loopback)?,
             url,
+            program,
             credentials,
             has_file,
             until: Instant::now() + options.longest,
@@ -133,16 +132,17 @@ impl Remote {
 
     /// Asks what references there are, and learns where the repository has moved to on its host.
     fn list(&mut self) -> Result<Response, Error> {
-        let mut address = joined(&self.url, LIST)?;
+        let (list, advertisement) = (self.program.list(), self.program.kind("advertisement"));
+        let mut address = joined(&self.url, &list)?;
         for _ in 0..=MOST_REDIRECTS {
-            let request = self.client.get(address.clone()).header(ACCEPT, ADVERTISEMENT);
+            let request = self.client.get(address.clone()).header(ACCEPT, &advertisement);
             let response = self.send(request).map_err(fault)?;
             if !response.status().is_redirection() {
-                self.check(&response, ADVERTISEMENT).map_err(fault)?;
+                self.check(&response, &advertisement).map_err(fault)?;
                 return Ok(response);
             }
             address = self.followed(&address, &response)?;
-            let repository = address.as_str().strip_suffix(LIST);
+            let repository = address.as_str().strip_suffix(list.as_str());
             let repository = repository.and_then(|url| Url::parse(url).ok()).ok_or_else(|| {
                 fault(format!(
                     "`{}` leads away from Git, to `{}`, perhaps a page to log in; is it a repository's address, and are credentials needed (--source-credentials)?",
@@ -194,15 +194,7 @@ impl Remote {
     fn check(&self, response: &Response, expected: &str) -> Result<(), String> {
         let (url, status) = (&self.url, response.status());
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
-            return Err(if self.has_file {
-                format!(
-                    "`{url}` refused the credentials ({status}); check the file named by --source-credentials, and what they may read"
-                )
-            } else {
-                format!(
-                    "`{url}` refused the credentials ({status}), as there were none; give a file that holds `user:password` or a token with --source-credentials"
-                )
-            });
+            return Err(self.refused(status));
         }
         if status == StatusCode::NOT_FOUND || status == StatusCode::GONE {
             let hidden = if self.credentials.is_some() {
@@ -230,6 +222,29 @@ impl Remote {
             ),
             other => format!("`{url}` answered with `{}`, which is not Git", printable(other)),
         })
+    }
+
+    /// Whoever asked was not let in, or not for this.
+    fn refused(&self, status: StatusCode) -> String {
+        let (url, verb) = (&self.url, self.program.verb());
+        let pushes = self.program == Program::ReceivePack;
+        if self.has_file && pushes && status == StatusCode::FORBIDDEN {
+            format!(
+                "the credentials may read `{url}` but not push to it ({status}); name a file with ones that may by --source-credentials"
+            )
+        } else if self.has_file {
+            format!(
+                "`{url}` refused the credentials ({status}); check the file named by --source-credentials, and what they may {verb}"
+            )
+        } else if pushes {
+            format!(
+                "`{url}` takes no push without credentials ({status}); give a file that holds `user:password` or a token that may push with --source-credentials"
+            )
+        } else {
+            format!(
+                "`{url}` refused the credentials ({status}), as there were none; give a file that holds `user:password` or a token with --source-credentials"
+            )
+        }
     }
 
     fn unreachable(&self, error: reqwest::Error) -> String {
@@ -328,10 +343,14 @@ impl Exchange {
 
     fn ask(&mut self) -> Result<Response, String> {
         let remote = &self.remote;
-        let url = joined(&remote.url, "/git-upload-pack").map_err(|error| error.message().to_owned())?;
-        let request = remote.client.post(url).header(ACCEPT, RESULT).header(CONTENT_TYPE, REQUEST);
+        let program = remote.program;
+        let url = joined(&remote.url, &format!("/{}", program.name()));
+        let url = url.map_err(|error| error.message().to_owned())?;
+        let result = program.kind("result");
+        let request = remote.client.post(url).header(ACCEPT, &result);
+        let request = request.header(CONTENT_TYPE, program.kind("request"));
         let response = remote.send(request.body(std::mem::take(&mut self.request)))?;
-        remote.check(&response, RESULT)?;
+        remote.check(&response, &result)?;
         Ok(response)
     }
 

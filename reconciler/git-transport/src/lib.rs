@@ -1,13 +1,14 @@
 //! How libgit2 reaches remotes: `https://` over reqwest and rustls, `ssh://` and `git@host:path` through the system's
 //! `ssh`. git2's own features for them would bring OpenSSL. Paths and `file://` stay libgit2's.
 //!
-//! It only fetches, and every error is written for the person who set the source. It refuses to know what is fetched,
-//! or why. Secrets are read from their file when they are needed, and kept nowhere.
+//! It fetches and pushes, and every error is written for the person who set the source. It refuses to know what is
+//! fetched or pushed, or why. Secrets are read from their file when they are needed, and kept nowhere.
 
 mod address;
 mod credentials;
 mod fault;
 mod https;
+mod program;
 mod ssh;
 
 use std::borrow::Cow;
@@ -36,7 +37,7 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// How long a remote that is connected may say nothing.
     pub silence: Duration,
-    /// How long a fetch may take in all: some hosts that hang still send signs of life.
+    /// How long a fetch or a push may take in all: some hosts that hang still send signs of life.
     pub longest: Duration,
 }
 
@@ -74,7 +75,7 @@ pub fn with<T>(options: &Arc<Options>, work: impl FnOnce() -> T) -> T {
 /// Makes git2 reach remotes in this process's ways. To be called before anything else uses git2, with rustls's provider
 /// installed.
 ///
-/// Fetching blocks, so it belongs on a thread of its own (`spawn_blocking`), never on one that polls tasks.
+/// Fetching and pushing block, so they belong on a thread of its own (`spawn_blocking`), never on one that polls tasks.
 pub fn register() {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
@@ -142,13 +143,6 @@ impl SmartSubtransport for Unprotected {
 
     fn close(&self) -> Result<(), Error> {
         Ok(())
-    }
-}
-
-fn refuse_push(service: Service) -> Result<(), Error> {
-    match service {
-        Service::UploadPackLs | Service::UploadPack => Ok(()),
-        Service::ReceivePackLs | Service::ReceivePack => Err(fault("this transport only fetches")),
     }
 }
 

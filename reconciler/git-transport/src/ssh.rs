@@ -1,4 +1,4 @@
-//! Git's protocol over SSH: the system's `ssh` runs `git-upload-pack` on the other side. Keys, agents, jump hosts and
+//! Git's protocol over SSH: the system's `ssh` runs `git-upload-pack` or `git-receive-pack` on the other side. Keys, agents, jump hosts and
 //! known hosts are its own business, as people have set them up.
 
 use std::io::{self, Read, Write};
@@ -16,13 +16,17 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use crate::Options;
 use crate::address::SshAddress;
 use crate::fault::{fault, printable, stream_fault};
-use crate::{Options, refuse_push};
+use crate::program::Program;
 
 /// What ssh says last explains its end; a banner before it does not.
 const LAST_WORDS: usize = 4096;
 const LAST_LINES: usize = 3;
+
+/// What a pipe takes at once when it is ready: the least that POSIX has for PIPE_BUF.
+const PIECE: usize = 512;
 
 /// How long ssh may take to end, or to say why, once its pipes are closed.
 const END: Duration = Duration::from_millis(500);
@@ -39,9 +43,8 @@ impl Ssh {
 
 impl SmartSubtransport for Ssh {
     fn action(&self, url: &str, service: Service) -> Result<Box<dyn SmartSubtransportStream>, Error> {
-        refuse_push(service)?;
         let address = SshAddress::parse(url)?;
-        let session = Session::start(&address, &self.options)
+        let session = Session::start(&address, Program::of(service), &self.options)
             .map_err(|error| fault(format!("cannot run ssh: {error}")))?;
         Ok(Box::new(session))
     }
@@ -54,6 +57,7 @@ impl SmartSubtransport for Ssh {
 
 struct Session {
     destination: String,
+    program: Program,
     child: Child,
     /// `None` once it is ending.
     stdin: Option<ChildStdin>,
@@ -69,8 +73,8 @@ struct Session {
 }
 
 impl Session {
-    fn start(address: &SshAddress, options: &Options) -> io::Result<Self> {
-        let mut command = command(address, options);
+    fn start(address: &SshAddress, program: Program, options: &Options) -> io::Result<Self> {
+        let mut command = command(address, program, options);
         // A group of its own: a wrapping shell and what it runs end together.
         command.process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -80,6 +84,7 @@ impl Session {
         let said = LastWords::listen(child.stderr.take().expect(pipe));
         Ok(Session {
             destination: address.destination.clone(),
+            program,
             child,
             stdin: Some(stdin),
             stdout,
@@ -93,18 +98,8 @@ impl Session {
     }
 
     fn read_some(&mut self, buffer: &mut [u8]) -> Result<usize, String> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        let patience = self.silence.min(left);
-        if left.is_zero()
-            || !readable(&self.stdout, patience).map_err(|error| format!("cannot read from ssh: {error}"))?
-        {
-            let destination = &self.destination;
-            return Err(if patience < self.silence {
-                format!("`{destination}` was not done within {} s over ssh", self.longest.as_secs())
-            } else {
-                format!("`{destination}` said nothing for {} s over ssh", patience.as_secs())
-            });
-        }
+        let ready = self.ready(&self.stdout, PollFlags::POLLIN, "said");
+        ready.map_err(|error| format!("cannot read from ssh: {error}"))??;
         let count = self.stdout.read(buffer).map_err(|error| format!("cannot read from ssh: {error}"))?;
         if count > 0 {
             self.anything_read = true;
@@ -115,6 +110,37 @@ impl Session {
             Some(status) if status.success() && self.anything_read => Ok(0),
             status => Err(self.why(status)),
         }
+    }
+
+    /// Waits until a pipe may be read from or written to, as long as it is worth it; says what else the remote did not.
+    fn ready(&self, pipe: &impl AsFd, to: PollFlags, did: &str) -> Result<Result<(), String>, Errno> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        let patience = self.silence.min(left);
+        if !left.is_zero() && polled(pipe, to, patience)? {
+            return Ok(Ok(()));
+        }
+        let destination = &self.destination;
+        Ok(Err(if patience < self.silence {
+            format!("`{destination}` was not done within {} s over ssh", self.longest.as_secs())
+        } else {
+            format!("`{destination}` {did} nothing for {} s over ssh", patience.as_secs())
+        }))
+    }
+
+    fn write_some(&mut self, bytes: &[u8]) -> Result<usize, String> {
+        let stdin = self.stdin.as_ref().ok_or("ssh is ending")?;
+        let ready = self.ready(stdin, PollFlags::POLLOUT, "took");
+        ready.map_err(|error| format!("cannot write to ssh: {error}"))??;
+        // A pipe that is ready takes this much without waiting.
+        let piece = &bytes[..bytes.len().min(PIECE)];
+        let written = self.stdin.as_mut().map_or(Ok(0), |stdin| stdin.write(piece));
+        written.map_err(|error| {
+            self.stdin = None;
+            match self.ended(END) {
+                Some(status) => self.why(Some(status)),
+                None => format!("cannot write to ssh: {error}"),
+            }
+        })
     }
 
     /// Why ssh ended, in its own words where it had any.
@@ -128,12 +154,29 @@ impl Session {
         }
         let advice = if said.contains("Host key verification failed") {
             "; add its key to the known hosts of denv's user, once it is checked"
-        } else if said.contains("Permission denied") {
-            "; give denv's user a key that may read it, or name one with --source-ssh-command 'ssh -i FILE'"
+        } else if said.contains("Permission denied") || self.may_not_push(&said) {
+            let verb = self.program.verb();
+            &format!(
+                "; give denv's user a key that may {verb}, or name one with --source-ssh-command 'ssh -i FILE'"
+            )
         } else {
             ""
         };
         format!("ssh to `{destination}` failed: {said}{advice}")
+    }
+
+    /// Whether a forge's words mean that this key only reads. GitHub, GitLab and Gitea say so in words of their own.
+    fn may_not_push(&self, said: &str) -> bool {
+        let said = said.to_lowercase();
+        let refusals = [
+            "read only",
+            "read-only",
+            "denied to",
+            "not allowed to push",
+            "not authorized to write",
+            "write access",
+        ];
+        self.program == Program::ReceivePack && refusals.iter().any(|words| said.contains(words))
     }
 
     /// How it ended, if it does in this time.
@@ -185,15 +228,10 @@ impl Write for Session {
         if let Some(failed) = &self.failed {
             return Err(stream_fault(failed));
         }
-        let Some(stdin) = &mut self.stdin else { return Err(io::ErrorKind::BrokenPipe.into()) };
-        // A round of negotiation is far smaller than a pipe, so this waits for nobody.
-        stdin.write(bytes).map_err(|error| {
-            self.stdin = None;
-            let status = self.ended(END);
-            let words = match status {
-                Some(_) => self.why(status),
-                None => format!("cannot write to ssh: {error}"),
-            };
+        if self.stdin.is_none() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        self.write_some(bytes).map_err(|words| {
             let error = stream_fault(&words);
             self.failed = Some(words);
             error
@@ -206,7 +244,7 @@ impl Write for Session {
 }
 
 /// The command, as Git itself would run it.
-fn command(address: &SshAddress, options: &Options) -> Command {
+fn command(address: &SshAddress, program: Program, options: &Options) -> Command {
     let given = options.ssh_command.as_deref().map(str::trim).filter(|given| !given.is_empty());
     let mut command = match given {
         Some(given) => {
@@ -222,7 +260,7 @@ fn command(address: &SshAddress, options: &Options) -> Command {
     if let Some(port) = address.port {
         command.arg("-p").arg(port.to_string());
     }
-    command.arg(&address.destination).arg(format!("git-upload-pack {}", quoted(&address.path)));
+    command.arg(&address.destination).arg(format!("{} {}", program.name(), quoted(&address.path)));
     command
 }
 
@@ -231,13 +269,13 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''").replace('!', "'\\!'"))
 }
 
-/// Waits until there is something to read, or its end.
-fn readable(stdout: &impl AsFd, within: Duration) -> Result<bool, Errno> {
+/// Waits until a pipe is ready, or at its end.
+fn polled(pipe: &impl AsFd, to: PollFlags, within: Duration) -> Result<bool, Errno> {
     let until = Instant::now() + within;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)], timeout) {
+        match poll(&mut [PollFd::new(pipe.as_fd(), to)], timeout) {
             Ok(0) if until <= Instant::now() => return Ok(false),
             Ok(0) | Err(Errno::EINTR) => {}
             Ok(_) => return Ok(true),
@@ -303,12 +341,15 @@ mod tests {
         let mut expected = vec!["ssh"];
         expected.extend(rest);
         expected.push(path);
-        assert_eq!(arguments(&command(&address, &options)), expected);
+        assert_eq!(arguments(&command(&address, Program::UploadPack, &options)), expected);
 
         options.ssh_command = Some("ssh -i 'my key'".to_owned());
         let mut expected = vec!["/bin/sh", "-c", "ssh -i 'my key' \"$@\"", "ssh -i 'my key'"];
         expected.extend(rest);
         expected.push(path);
-        assert_eq!(arguments(&command(&address, &options)), expected);
+        assert_eq!(arguments(&command(&address, Program::UploadPack, &options)), expected);
+
+        let pushing = command(&address, Program::ReceivePack, &options);
+        assert_eq!(arguments(&pushing).last().unwrap(), r"git-receive-pack '/it'\''s here'\!''");
     }
 }

@@ -78,9 +78,9 @@ impl From<PublicationError> for ApiError {
             | PublicationError::Conflict(_)
             | PublicationError::Elsewhere(_)
             | PublicationError::Unsigned => ApiError::conflict(message),
-            PublicationError::Push(error @ (PushError::Moved { .. } | PushError::Rejected { .. })) => {
-                ApiError::conflict(crate::chain(&error))
-            }
+            PublicationError::Push(
+                error @ (PushError::Moved { .. } | PushError::Rejected { .. } | PushError::NotBare { .. }),
+            ) => ApiError::conflict(crate::chain(&error)),
             PublicationError::Push(error) => ApiError::unavailable(crate::chain(&error)),
             PublicationError::Unread(_) => ApiError::unavailable(message),
             PublicationError::Mirror(source) => ApiError::unavailable(format!("{message}: {source:#}")),

@@ -1,6 +1,6 @@
 //! Commits that denv makes, and how they reach the remote.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -12,6 +12,7 @@ use ssh_key::{HashAlg, LineEnding, PrivateKey};
 use super::SourceConfig;
 use super::config::shown;
 use super::mirror::{Mirror, MirrorError};
+use super::rejection::{MOST_WORDS, Rejection, rejection};
 
 /// Whose commit it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,10 @@ pub enum PushError {
     /// The remote's own rules: a protected branch, a hook.
     #[error("`{url}` does not take the commit: {why}")]
     Rejected { url: String, why: String },
+    #[error(
+        "`{url}` has `{branch}` checked out, and a push would leave that worktree behind; a source that is applied to must be a bare repository, as `git clone --bare` makes one"
+    )]
+    NotBare { branch: String, url: String },
     #[error("cannot push to branch `{branch}` of `{url}`")]
     Failed { branch: String, url: String, source: GitError },
     #[error("cannot make a commit in the mirror")]
@@ -120,34 +125,65 @@ impl Mirror {
         let oid = Oid::from_str(commit).map_err(failed)?;
         self.git().reference(&here, oid, true, "to be pushed").map_err(failed)?;
         let expected = base.map_or(Ok(Oid::ZERO_SHA1), Oid::from_str).map_err(failed)?;
-        let (rejected, stands_elsewhere) = (RefCell::new(None), RefCell::new(false));
         let address = denv_git_transport::for_libgit2(&config.url).map_err(failed)?;
         let mut remote = self.git().remote_anonymous(&address).map_err(failed)?;
+        let answer = Answer::default();
+        let pushed = {
+            let mut options = PushOptions::new();
+            options.remote_callbacks(answer.callbacks(expected));
+            remote.push(&[format!("{here}:refs/heads/{branch}")], Some(&mut options))
+        };
+        let _ = self.git().find_reference(&here).and_then(|mut reference| reference.delete());
+        let not_bare = || PushError::NotBare { branch: branch.to_owned(), url: url.clone() };
+        let status = answer.status.into_inner();
+        let rejected = status.map(|status| rejection(&status, &answer.words.into_inner()));
+        match (pushed, rejected) {
+            _ if answer.stands_elsewhere.into_inner() => Err(moved()),
+            (_, Some(Rejection::Moved)) => Err(moved()),
+            (_, Some(Rejection::CheckedOut)) => Err(not_bare()),
+            (_, Some(Rejection::Rules(why))) => Err(PushError::Rejected { url, why }),
+            (Err(error), None) => Err(match error.code() {
+                ErrorCode::NotFastForward => moved(),
+                ErrorCode::BareRepo => not_bare(),
+                _ => failed(error),
+            }),
+            (Ok(()), None) => Ok(()),
+        }
+    }
+}
+
+/// What the remote has to say to a push.
+#[derive(Default)]
+struct Answer {
+    /// The branch did not stand where it was expected, so nothing was sent.
+    stands_elsewhere: Cell<bool>,
+    /// Why it does not move the branch.
+    status: RefCell<Option<String>>,
+    /// What it and its hooks printed.
+    words: RefCell<Vec<u8>>,
+}
+
+impl Answer {
+    fn callbacks(&self, expected: Oid) -> RemoteCallbacks<'_> {
         let mut callbacks = RemoteCallbacks::new();
-        callbacks.push_negotiation(|updates| {
+        callbacks.push_negotiation(move |updates| {
             if updates.iter().all(|update| update.src() == expected) {
                 return Ok(());
             }
-            stands_elsewhere.replace(true);
+            self.stands_elsewhere.set(true);
             Err(git2::Error::from_str("the branch has moved"))
         });
         callbacks.push_update_reference(|_, status| {
-            rejected.replace(status.map(str::to_owned));
+            self.status.replace(status.map(str::to_owned));
             Ok(())
         });
-        let mut options = PushOptions::new();
-        options.remote_callbacks(callbacks);
-        let pushed = remote.push(&[format!("{here}:refs/heads/{branch}")], Some(&mut options));
-        drop(options);
-        let _ = self.git().find_reference(&here).and_then(|mut reference| reference.delete());
-        match (pushed, rejected.into_inner()) {
-            _ if stands_elsewhere.into_inner() => Err(moved()),
-            (Err(error), _) if error.code() == ErrorCode::NotFastForward => Err(moved()),
-            // The remote's own word for a branch that moved between listing and pushing.
-            (_, Some(why)) if why.contains("fetch first") || why.contains("lock") => Err(moved()),
-            (_, Some(why)) => Err(PushError::Rejected { url, why }),
-            (Err(error), None) => Err(failed(error)),
-            (Ok(()), None) => Ok(()),
-        }
+        callbacks.sideband_progress(|said| {
+            let mut words = self.words.borrow_mut();
+            words.extend_from_slice(said);
+            let surplus = words.len().saturating_sub(MOST_WORDS);
+            words.drain(..surplus);
+            true
+        });
+        callbacks
     }
 }

@@ -13,6 +13,7 @@ mod judge;
 mod mirror;
 mod packs;
 mod publication;
+mod rejection;
 mod secret;
 pub mod settings;
 mod shelf;

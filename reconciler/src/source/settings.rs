@@ -225,6 +225,8 @@ mod tests {
         assert_eq!(remote.credentials, Some(CredentialsPlace::Environment("GIT_TOKEN".to_owned())));
         assert_eq!(webhook_secret, &Some(SecretReference::File("/etc/denv/hook".into())));
         assert_eq!(deletion_share.to_string(), "10%");
+        assert_eq!(acme[0].allowed_signers.as_deref(), Some(Path::new("/etc/denv/signers")));
+        assert_eq!(acme[0].signing_key.as_deref(), Some(Path::new("/etc/denv/signing-key")));
         assert_eq!(
             acme[1].remote.ssh_command.as_deref(),
             Some(

@@ -1,5 +1,6 @@
 mod approvals;
 mod hooks;
+mod publications;
 mod several;
 mod signatures;
 

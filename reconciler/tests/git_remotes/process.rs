@@ -100,6 +100,16 @@ impl Reconciler {
         answer.error_for_status().unwrap().json().await.unwrap()
     }
 
+    /// What it says where it does not do what is asked.
+    pub(crate) async fn refusal<T: Serialize>(&self, path: &str, body: &T) -> (reqwest::StatusCode, String) {
+        let request = self.http.post(self.url(path)).bearer_auth(self.token()).json(body);
+        let answer = request.timeout(PATIENCE).send().await.unwrap();
+        let status = answer.status();
+        let body: serde_json::Value = answer.json().await.unwrap();
+        assert!(!status.is_success(), "{body}");
+        (status, body["error"]["message"].as_str().unwrap().to_owned())
+    }
+
     /// What a request that changes something is answered with.
     pub(crate) async fn status_of(&self, path: &str, body: &impl Serialize) -> reqwest::StatusCode {
         let request = self.http.post(self.url(path)).bearer_auth(self.token()).json(body);

@@ -1,6 +1,7 @@
 //! A repository made with Git itself.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -67,6 +68,38 @@ impl Repository {
         git(&self.worktree, &["reset", "--quiet", "--hard", &format!("HEAD~{back}")]);
         git(&self.worktree, &["commit", "--quiet", "--allow-empty", "--message", "another"]);
         self.commit_of_push(&["--force"])
+    }
+
+    /// Prepares the commit that another pushes to the branch while denv does: the remote has it, beside the branch.
+    pub(crate) fn prepare_another(&self) -> String {
+        git(&self.worktree, &["fetch", "--quiet", "origin"]);
+        git(&self.worktree, &["reset", "--quiet", "--hard", "origin/main"]);
+        self.add_customer("theirs");
+        git(&self.worktree, &["add", "--all"]);
+        git(&self.worktree, &["commit", "--quiet", "--message", "theirs"]);
+        git(&self.worktree, &["push", "--quiet", "origin", "HEAD:refs/other/theirs"]);
+        git(&self.worktree, &["rev-parse", "HEAD"]).trim().to_owned()
+    }
+
+    /// Has the remote run this at each push to it.
+    pub(crate) fn hook(&self, name: &str, script: &str) {
+        let path = self.bare.join("hooks").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, format!("#!/bin/sh\n{script}")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    pub(crate) fn take_hook_away(&self, name: &str) {
+        fs::remove_file(self.bare.join("hooks").join(name)).unwrap();
+    }
+
+    pub(crate) fn head(&self) -> String {
+        git(&self.bare, &["rev-parse", "refs/heads/main"]).trim().to_owned()
+    }
+
+    /// The files at the head of the branch.
+    pub(crate) fn file(&self, path: &str) -> String {
+        git(&self.bare, &["show", &format!("refs/heads/main:{path}")])
     }
 
     fn commit_of_push(&self, with: &[&str]) -> String {

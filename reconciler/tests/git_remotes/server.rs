@@ -26,6 +26,8 @@ pub(crate) enum Manner {
     Moved,
     /// Serves the listing, and breaks off in the middle of the pack.
     BreakOff,
+    /// Lets everybody read, and nobody push.
+    ReadOnly,
     /// Takes the request, and says nothing.
     Silent,
     /// Lists references without end.
@@ -153,6 +155,10 @@ impl Shared {
             match manner {
                 Manner::Serve => self.pass_on(&mut stream, request, false)?,
                 Manner::Status(status) => answer(&mut stream, &format!("{status} Such"), "", b"no")?,
+                Manner::ReadOnly if request.is_push() => {
+                    answer(&mut stream, "403 Forbidden", "", b"no")?;
+                }
+                Manner::ReadOnly => self.pass_on(&mut stream, request, false)?,
                 Manner::Page(kind) => {
                     let kind = format!("Content-Type: {kind}\r\n");
                     answer(&mut stream, "200 OK", &kind, b"<html>Sign in</html>")?;
@@ -203,6 +209,8 @@ impl Shared {
             .env("QUERY_STRING", &request.query)
             .env("CONTENT_TYPE", &request.kind)
             .env("CONTENT_LENGTH", request.body.len().to_string())
+            // Git takes pushes from those whom its web server knows.
+            .envs(request.authorization.as_ref().map(|_| ("REMOTE_USER", "bot")))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -228,6 +236,10 @@ impl Shared {
 }
 
 impl Request {
+    fn is_push(&self) -> bool {
+        self.path.ends_with("/git-receive-pack") || self.query == "service=git-receive-pack"
+    }
+
     /// The next one of the connection; `None` at its end.
     fn read(stream: &mut Stream) -> io::Result<Option<Self>> {
         let mut line = String::new();

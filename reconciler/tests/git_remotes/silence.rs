@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use denv_git_transport::{Options, register, with};
-use git2::{Direction, Repository};
+use git2::{Direction, Repository, Signature};
 
 use crate::server::{Manner, Server};
 use crate::ssh::script;
@@ -21,6 +21,46 @@ fn connect(dir: &Path, url: &str, options: Options) -> String {
     let error = with(&Arc::new(options), connect);
     assert!(begun.elapsed() < Duration::from_secs(5), "after {:?}: {error}", begun.elapsed());
     error.message().to_owned()
+}
+
+#[test]
+fn a_remote_that_takes_no_more_of_a_push_is_given_up_on() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    register();
+    let dir = tempfile::tempdir().unwrap();
+    let repository = Repository::init_bare(dir.path().join("mirror")).unwrap();
+    Repository::init_bare(dir.path().join("remote")).unwrap();
+    // More than a pipe holds, and nothing in it compresses.
+    let mut seed = 1_u32;
+    let noise = std::iter::repeat_with(|| {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        seed.to_be_bytes()[0]
+    });
+    let blob = repository.blob(&noise.take(1 << 20).collect::<Vec<_>>()).unwrap();
+    let mut tree = repository.treebuilder(None).unwrap();
+    tree.insert("noise", blob, 0o100_644).unwrap();
+    let tree = repository.find_tree(tree.write().unwrap()).unwrap();
+    let author = Signature::now("Ada", "ada@example.com").unwrap();
+    repository.commit(Some("refs/heads/main"), &author, &author, "noise", &tree, &[]).unwrap();
+
+    let advertises = format!(
+        "git-receive-pack --http-backend-info-refs '{}'\nexec sleep 600\n",
+        dir.path().join("remote").display()
+    );
+    let ssh = script(dir.path(), "fake-ssh", &advertises);
+    let options = Options {
+        ssh_command: Some(ssh.display().to_string()),
+        silence: Duration::from_secs(1),
+        ..Options::default()
+    };
+    let begun = Instant::now();
+    let push = || {
+        let mut remote = repository.remote_anonymous("ssh://git.example.com/a").unwrap();
+        remote.push(&["refs/heads/main"], None).unwrap_err()
+    };
+    let error = with(&Arc::new(options), push);
+    assert_eq!(error.message(), "`git.example.com` took nothing for 1 s over ssh");
+    assert!(begun.elapsed() < Duration::from_secs(5), "after {:?}", begun.elapsed());
 }
 
 #[test]

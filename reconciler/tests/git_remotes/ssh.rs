@@ -8,7 +8,7 @@ use crate::process::Reconciler;
 use crate::repository::Repository;
 
 /// Keeps its arguments, and runs the last one as the other side's shell would.
-const RUNS: &str = r#"printf '%s\n' "$@" > "$RECORD"
+pub(crate) const RUNS: &str = r#"printf '%s\n' "$@" > "$RECORD"
 for last do :; done
 exec sh -c "$last"
 "#;

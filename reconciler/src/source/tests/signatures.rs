@@ -5,18 +5,18 @@ use ssh_key::{HashAlg, LineEnding, PrivateKey};
 
 use super::*;
 
-fn key(seed: u8) -> PrivateKey {
+pub(super) fn key(seed: u8) -> PrivateKey {
     PrivateKey::new(KeypairData::Ed25519(Ed25519Keypair::from_seed(&[seed; 32])), "").unwrap()
 }
 
-fn allow(dir: &Path, seeds: &[u8]) {
+pub(super) fn allow(dir: &Path, seeds: &[u8]) {
     let lines =
         seeds.iter().map(|seed| format!("signer-{seed} {}\n", key(*seed).public_key().to_openssh().unwrap()));
     std::fs::write(dir.join("allowed"), lines.collect::<String>()).unwrap();
 }
 
 /// Replaces the branch's head by the same commit with a signature, as `git commit --amend -S` does.
-fn sign_head(dir: &Path, seed: u8) -> git2::Oid {
+pub(super) fn sign_head(dir: &Path, seed: u8) -> git2::Oid {
     let repository = Repository::open_bare(dir.join("remote")).unwrap();
     let head = repository.find_reference("refs/heads/main").unwrap().peel_to_commit().unwrap();
     let parents: Vec<_> = head.parents().collect();

@@ -79,6 +79,7 @@ pub(super) fn line(step: &Move) -> String {
         Does::Stop { unit, host } => format!("stop {unit} on {host}"),
         Does::Phase { phase } => phase.clone(),
         Does::Hold { release, reason } => format!("hold, and not try {release} again: {reason}"),
+        Does::Wait { on } => format!("waits: {on}"),
     }
 }
 

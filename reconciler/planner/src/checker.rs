@@ -7,6 +7,7 @@ use std::fmt;
 use denv_schema::manifest::{StageSpec, Strategy};
 use denv_schema::{Name, StageId, UnitId};
 
+use crate::calendar::may_begin;
 use crate::converge::{count, floor};
 use crate::lifecycle::drained;
 use crate::plan::{Plan, Step};
@@ -36,6 +37,8 @@ pub enum Violation {
     ForgottenRunning { unit: UnitId },
     /// Invariant 6.
     RemovedWhileBlind { unit: UnitId },
+    /// What the stage's windows and freezes promise to people.
+    BegunOutsideWindows { stage: StageId },
 }
 
 impl fmt::Display for Violation {
@@ -70,6 +73,9 @@ impl fmt::Display for Violation {
             }
             Violation::RemovedWhileBlind { unit } => {
                 write!(f, "`{unit}` would be removed for silence while too many hosts are silent")
+            }
+            Violation::BegunOutsideWindows { stage } => {
+                write!(f, "a batch of `{stage}` would begin outside its windows, or in a freeze")
             }
         }
     }
@@ -129,6 +135,12 @@ pub fn check(world: &World<'_>, plan: &Plan) -> Vec<Violation> {
                     if !left {
                         found.push(Violation::StoppedUndrained { unit: unit.clone() });
                     }
+                }
+            }
+            Step::MoveDeployment { stage, phase: Phase::Rolling { .. }, .. } => {
+                let rollout = world.catalog.stages.get(stage).map(|stage| &stage.rollout);
+                if rollout.is_some_and(|rollout| may_begin(rollout, world.now).is_err()) {
+                    found.push(Violation::BegunOutsideWindows { stage: stage.clone() });
                 }
             }
             Step::OpenDeployment { .. }

@@ -10,15 +10,18 @@ use crate::batches::batch;
 use crate::loss;
 use crate::pass::{Pass, Unit};
 use crate::placement::{Release, place};
-use crate::plan::{Step, Subject, WaitingOn};
+use crate::plan::{Step, Subject};
 use crate::records::{StageRecord, UnitPhase, UnitRecord};
 use crate::status::{Service, UnitStatus};
+use crate::waiting::WaitingOn;
 use crate::world::signed;
 
 /// What a stage is to come to.
 pub(crate) struct Goal<'a> {
     /// None: nothing is to run.
     pub release: Option<Release<'a>>,
+    /// What the units that the batch leaves run, where those of them that are lost are to be replaced meanwhile.
+    pub rest: Option<Release<'a>>,
     /// How many units each fleet has in the end.
     pub units: BTreeMap<Name, u32>,
     /// How many of all of them run the release at the end of this batch.
@@ -72,6 +75,7 @@ pub(crate) fn converge(
         let target = batch.get(fleet).copied().unwrap_or(0);
         let turn = Turn { template, stage, spec, fleet, want, target, back: goal.back };
         let room = start(pass, &turn, goal, &sorted, repair_at);
+        keep_rest(pass, &turn, goal, &sorted, repair_at.max(record.repairs.not_before).max(next));
         drain_others(pass, &turn, &sorted, &mut budget, room);
         drain_surplus(pass, &turn, &sorted, &mut budget);
         let ready_here = count(sorted.mine.iter().filter(|unit| unit.is_ready()));
@@ -208,6 +212,30 @@ fn start(
         // In place of what has left, and no more.
         Strategy::Replace => lacking.min(turn.want.saturating_sub(mine + others)),
     };
+    begin(pass, turn, &release, lacking, repair_at)
+}
+
+/// Starts again what was lost of the release that the batch leaves: the next batch may be days away.
+fn keep_rest(
+    pass: &mut Pass<'_>,
+    turn: &Turn<'_>,
+    goal: &Goal<'_>,
+    sorted: &Sorted<'_, '_>,
+    repair_at: Option<jiff::Timestamp>,
+) {
+    let Some(rest) = goal.rest else { return };
+    let kept = count(&sorted.mine).max(turn.target) + count(&sorted.others);
+    begin(pass, turn, &rest, turn.want.saturating_sub(kept), repair_at);
+}
+
+/// Starts units of a release. False: there was no room for all of them.
+fn begin(
+    pass: &mut Pass<'_>,
+    turn: &Turn<'_>,
+    release: &Release<'_>,
+    lacking: u32,
+    repair_at: Option<jiff::Timestamp>,
+) -> bool {
     if lacking == 0 {
         return true;
     }
@@ -217,7 +245,7 @@ fn start(
         return true;
     }
     for _ in 0..lacking {
-        match place(pass.usage(), turn.stage, turn.fleet, &release) {
+        match place(pass.usage(), turn.stage, turn.fleet, release) {
             Ok(placement) => {
                 let unit = UnitId::new(turn.stage, pass.next_unit(turn.stage));
                 let spec = release.template.at(&placement.gpus);

@@ -8,12 +8,13 @@ use denv_schema::{Digest, Name, StageId};
 use crate::converge::{Goal, Progress, converge, count};
 use crate::pass::{Pass, Unit};
 use crate::placement::{Release, place};
-use crate::plan::{Plan, Step, Subject, WaitingOn};
+use crate::plan::{Plan, Step, Subject};
 use crate::records::{Deployment, Good, Hold, Phase, StageRecord};
 use crate::status::{Service, UnitStatus, service, status};
+use crate::waiting::WaitingOn;
 use crate::wake::wake_at;
 use crate::world::{World, signed};
-use crate::{converge, lifecycle, loss};
+use crate::{calendar, converge, lifecycle, loss};
 
 /// What to do next, in a world.
 pub fn plan(world: &World<'_>) -> Plan {
@@ -121,6 +122,11 @@ impl Stage<'_> {
         good.is_some_and(|good| good.digest == self.release.digest && good.release == *self.release.name)
     }
 
+    fn good(&self) -> Option<Release<'_>> {
+        let Good { release, template, digest } = self.record.good.as_ref()?;
+        Some(Release { name: release, template, digest: *digest })
+    }
+
     /// Whether the stage is held; a hold that its inputs have outgrown ends.
     fn unhold_if_changed(&self, pass: &mut Pass<'_>) -> bool {
         match &self.record.hold {
@@ -179,20 +185,26 @@ impl Stage<'_> {
         }
     }
 
-    /// Starts only when every unit has room, in the end and on the way.
+    /// Starts only when every unit has room, in the end and on the way, and batches may begin.
     fn pending(&self, pass: &mut Pass<'_>) {
-        match self.room(pass) {
-            Ok(()) => self.move_to(pass, Phase::Rolling { batch: 0 }, None),
-            Err(waiting) => {
-                if self.record.good.is_some() {
-                    // What runs is kept meanwhile, also when its units fail.
-                    self.keep(pass, false);
-                } else {
-                    self.make_room(pass);
-                }
-                self.wait(pass, waiting);
+        if let Err(waiting) = self.room(pass) {
+            if self.record.good.is_none() {
+                self.make_room(pass);
             }
+            self.stay_pending(pass, waiting);
+        } else if let Err(waiting) = calendar::may_begin(&self.spec.rollout, pass.world.now) {
+            self.stay_pending(pass, waiting);
+        } else {
+            self.move_to(pass, Phase::Rolling { batch: 0 }, None);
         }
+    }
+
+    fn stay_pending(&self, pass: &mut Pass<'_>, waiting: WaitingOn) {
+        if self.record.good.is_some() {
+            // What runs is kept meanwhile, also when its units fail.
+            self.keep(pass, false);
+        }
+        self.wait(pass, waiting);
     }
 
     /// Nothing was ever good: what an earlier try has started and serves nobody, or is more than is wanted, must not
@@ -245,7 +257,13 @@ impl Stage<'_> {
     }
 
     /// Moves units up to the size of a batch.
-    fn advance(&self, pass: &mut Pass<'_>, deployment: &Deployment, batch: u32) -> Progress {
+    fn advance(
+        &self,
+        pass: &mut Pass<'_>,
+        deployment: &Deployment,
+        batch: u32,
+        rest: Option<Release<'_>>,
+    ) -> Progress {
         let units = self.fleets();
         let total = units.values().sum();
         let size = self.spec.rollout.batches.get(batch as usize).map_or(total, |amount| amount.of(total));
@@ -255,6 +273,7 @@ impl Stage<'_> {
                 template: &deployment.template,
                 digest: deployment.digest,
             }),
+            rest,
             size,
             units,
             back: false,
@@ -263,7 +282,7 @@ impl Stage<'_> {
     }
 
     fn rolling(&self, pass: &mut Pass<'_>, deployment: &Deployment, batch: u32) {
-        let progress = self.advance(pass, deployment, batch);
+        let progress = self.advance(pass, deployment, batch, None);
         if progress.done {
             self.move_to(pass, Phase::Baking { batch }, None);
         } else {
@@ -285,22 +304,27 @@ impl Stage<'_> {
     }
 
     fn baking(&self, pass: &mut Pass<'_>, deployment: &Deployment, batch: u32) {
-        let progress = self.advance(pass, deployment, batch);
         let until = deployment.since + signed(self.spec.rollout.bake.get());
         let is_last = batch as usize + 1 >= self.spec.rollout.batches.len();
+        let may_go_on = calendar::may_begin(&self.spec.rollout, pass.world.now);
+        // The next batch would replace what is lost of the old release. It may be days away.
+        let rest = self.good().filter(|_| !is_last && may_go_on.is_err());
+        let progress = self.advance(pass, deployment, batch, rest);
         if pass.world.now < until {
             self.wait(pass, WaitingOn::Bake { until });
         } else if !progress.done {
             self.wait_for_units(pass, &progress, batch);
         } else if is_last {
             self.move_to(pass, Phase::Verifying, None);
+        } else if let Err(waiting) = may_go_on {
+            self.wait(pass, waiting);
         } else {
             self.move_to(pass, Phase::Rolling { batch: batch + 1 }, None);
         }
     }
 
     fn verifying(&self, pass: &mut Pass<'_>, deployment: &Deployment) {
-        let progress = self.advance(pass, deployment, u32::MAX);
+        let progress = self.advance(pass, deployment, u32::MAX, None);
         if !progress.done {
             self.wait_for_units(pass, &progress, u32::MAX);
         } else {
@@ -398,13 +422,9 @@ impl Stage<'_> {
     }
 
     fn to_good(&self, pass: &mut Pass<'_>, back: bool) -> Progress {
-        let release = self.record.good.as_ref().map(|good| Release {
-            name: &good.release,
-            template: &good.template,
-            digest: good.digest,
-        });
+        let release = self.good();
         let units = if release.is_some() { self.fleets() } else { BTreeMap::new() };
-        let goal = Goal { release, size: units.values().sum(), units, back };
+        let goal = Goal { release, rest: None, size: units.values().sum(), units, back };
         converge(pass, self.id, self.spec, self.record, self.units, &goal)
     }
 }

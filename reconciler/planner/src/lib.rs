@@ -14,6 +14,7 @@
 //! | `converge` | which units to start and which to drain, within the budget |
 //! | `lifecycle` | when a drained unit stops and a stopped one is forgotten |
 //! | `deployment` | the phases of a stage's change: rolling, baking, rolling back, held |
+//! | `calendar` | whether a batch may begin, by windows and freezes |
 //! | `strangers` | what ends that hosts run and no record knows |
 //! | `loss` | whether silent hosts are lost, or denv is blind |
 //! | `actions` | what a person may ask of a deployment |
@@ -27,6 +28,7 @@
 
 pub mod actions;
 mod batches;
+mod calendar;
 pub mod checker;
 mod converge;
 mod deployment;
@@ -42,14 +44,16 @@ mod routes;
 mod snapshot;
 mod status;
 mod strangers;
+mod waiting;
 mod wake;
 mod world;
 
 pub use deployment::plan;
-pub use plan::{Plan, Step, Subject, WaitingOn};
+pub use plan::{Plan, Step, Subject};
 pub use promotion::{Proven, promotions};
 pub use records::{Deployment, Good, Hold, Phase, Records, Repairs, StageRecord, UnitPhase, UnitRecord};
 pub use routes::routes;
 pub use snapshot::Snapshot;
 pub use status::{UnitStatus, status};
+pub use waiting::WaitingOn;
 pub use world::{GatewayObserved, HostObserved, Observed, World};

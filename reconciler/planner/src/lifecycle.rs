@@ -6,9 +6,10 @@ use denv_schema::wire::Rotation;
 use denv_schema::{Name, UnitId};
 
 use crate::pass::{Pass, Unit};
-use crate::plan::{Step, Subject, WaitingOn};
+use crate::plan::{Step, Subject};
 use crate::records::{UnitPhase, UnitRecord};
 use crate::status::{UnitStatus, start_deadline};
+use crate::waiting::WaitingOn;
 use crate::world::{World, signed};
 
 pub(crate) fn advance(pass: &mut Pass<'_>, unit: &Unit<'_>, rollout: &Rollout) {

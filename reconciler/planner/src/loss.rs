@@ -3,7 +3,7 @@
 use denv_schema::Name;
 use jiff::Timestamp;
 
-use crate::plan::WaitingOn;
+use crate::waiting::WaitingOn;
 use crate::world::{World, signed};
 
 /// More than this share of the known hosts, and at least two, silent at once is a fault of denv's own network until

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use denv_schema::{Name, StageId, UnitId};
 
 use crate::placement::Usage;
-use crate::plan::{Plan, Step, WaitingOn};
+use crate::plan::{Plan, Step};
 use crate::records::UnitRecord;
 use crate::status::{Service, UnitStatus};
+use crate::waiting::WaitingOn;
 use crate::world::World;
 use crate::{loss, strangers};
 

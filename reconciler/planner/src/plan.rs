@@ -1,4 +1,4 @@
-//! What is to be done, and what can't be done yet and why.
+//! What is to be done, and with it what can't be done yet.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::records::{Deployment, Good, Hold, Phase, Records, UnitPhase, UnitRecord};
+use crate::waiting::WaitingOn;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
@@ -209,183 +210,6 @@ impl fmt::Display for Subject {
         match self {
             Subject::Stage(stage) => write!(f, "stage {stage}"),
             Subject::Unit(unit) => write!(f, "unit {unit}"),
-        }
-    }
-}
-
-/// Why something does not go on, in a form a person can act on when it is displayed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum WaitingOn {
-    /// No host of the fleet has what a unit needs.
-    Room {
-        fleet: Name,
-        needs: String,
-        most_free: u32,
-        on: Option<Name>,
-        left_out: Vec<String>,
-        remedy: String,
-    },
-    /// denv can't start what the release asks for, there.
-    Unsupported {
-        release: Name,
-        fleet: Name,
-        what: String,
-    },
-    /// So many hosts are silent that denv suspects itself.
-    SilentHosts {
-        silent: u32,
-        known: u32,
-    },
-    /// No gateway is heard, so nobody can say what serves. At `until` they count as taken away.
-    SilentGateways {
-        gateways: Vec<Name>,
-        until: Timestamp,
-    },
-    /// The unit's host is silent; it is replaced at `until`.
-    Host {
-        host: Name,
-        until: Timestamp,
-    },
-    /// The engine is not healthy yet.
-    Start {
-        host: Name,
-        doing: String,
-        until: Timestamp,
-    },
-    /// Healthy, but these gateways do not route to it yet.
-    Gateways {
-        gateways: Vec<Name>,
-        until: Timestamp,
-    },
-    /// Requests in flight, by gateway; those that have not confirmed are counted as one.
-    Drain {
-        inflight: u32,
-        unconfirmed: Vec<Name>,
-        until: Timestamp,
-    },
-    Stop {
-        host: Name,
-    },
-    Bake {
-        until: Timestamp,
-    },
-    Units {
-        ready: u32,
-        of: u32,
-    },
-    Paused {
-        reason: String,
-    },
-    Held {
-        release: Name,
-        at: Option<Name>,
-        reason: String,
-    },
-    /// Units failed; the next try waits.
-    Repair {
-        failures: u32,
-        until: Timestamp,
-    },
-    Unhealthy {
-        host: Name,
-        reason: String,
-    },
-}
-
-impl WaitingOn {
-    pub fn until(&self) -> Option<Timestamp> {
-        match self {
-            WaitingOn::Host { until, .. }
-            | WaitingOn::SilentGateways { until, .. }
-            | WaitingOn::Start { until, .. }
-            | WaitingOn::Gateways { until, .. }
-            | WaitingOn::Drain { until, .. }
-            | WaitingOn::Bake { until }
-            | WaitingOn::Repair { until, .. } => Some(*until),
-            WaitingOn::Room { .. }
-            | WaitingOn::Unsupported { .. }
-            | WaitingOn::SilentHosts { .. }
-            | WaitingOn::Stop { .. }
-            | WaitingOn::Units { .. }
-            | WaitingOn::Paused { .. }
-            | WaitingOn::Held { .. }
-            | WaitingOn::Unhealthy { .. } => None,
-        }
-    }
-}
-
-impl fmt::Display for WaitingOn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names =
-            |names: &[Name]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-        match self {
-            WaitingOn::Room { fleet, needs, most_free, on, left_out, remedy } => {
-                write!(f, "needs {needs} free on one host of fleet `{fleet}`; ")?;
-                match on {
-                    Some(host) => write!(f, "the most free is {most_free}, on `{host}`")?,
-                    None => write!(f, "no host of it can take units")?,
-                }
-                if !left_out.is_empty() {
-                    write!(f, " ({})", left_out.join(", "))?;
-                }
-                write!(f, "; {remedy}")
-            }
-            WaitingOn::Unsupported { release, fleet, what } => {
-                write!(f, "release `{release}` can't run on fleet `{fleet}`: {what}")
-            }
-            WaitingOn::SilentHosts { silent, known } => write!(
-                f,
-                "{silent} of {known} hosts are silent at once, so denv suspects its own network and replaces nothing; \
-                 bring them back, or remove the Host manifests of those that are gone"
-            ),
-            WaitingOn::SilentGateways { gateways, until } => write!(
-                f,
-                "no gateway is connected, so nobody can say what serves, and nothing that may be serving leaves; \
-                 bring {} back (at {until} they count as taken away)",
-                names(gateways)
-            ),
-            WaitingOn::Host { host, until } => {
-                write!(f, "host `{host}` is silent; the unit is replaced at {until}")
-            }
-            WaitingOn::Start { host, doing, until } => {
-                write!(f, "{doing} on `{host}`, until {until} at the latest")
-            }
-            WaitingOn::Gateways { gateways, .. } if gateways.is_empty() => {
-                write!(f, "healthy; no gateway is connected to route to it")
-            }
-            WaitingOn::Gateways { gateways, .. } => {
-                write!(f, "healthy; gateway {} does not route to it yet", names(gateways))
-            }
-            WaitingOn::Drain { inflight, unconfirmed, until } => {
-                write!(f, "{inflight} requests in flight, until {until} at the latest")?;
-                if unconfirmed.is_empty() {
-                    return Ok(());
-                }
-                write!(f, "; gateway {} has not confirmed that it left rotation", names(unconfirmed))
-            }
-            WaitingOn::Stop { host } => write!(f, "the engine is ending on `{host}`"),
-            WaitingOn::Bake { until } => write!(f, "watching it stay healthy until {until}"),
-            WaitingOn::Units { ready, of } => write!(f, "{ready} of {of} units ready"),
-            WaitingOn::Paused { reason } => {
-                write!(
-                    f,
-                    "paused: {reason}; go on with `denv rollout resume`, go back with `denv rollout abort`"
-                )
-            }
-            WaitingOn::Held { release, at: Some(at), reason } => write!(
-                f,
-                "held at `{at}`, because `{release}` failed: {reason}; commit another release, or `denv rollout retry`"
-            ),
-            WaitingOn::Held { release, at: None, reason } => write!(
-                f,
-                "held with nothing running, because `{release}` failed and no release succeeded before it: {reason}; \
-                 commit another release, or `denv rollout retry`"
-            ),
-            WaitingOn::Repair { failures, until } => {
-                write!(f, "{failures} units failed in a row; the next is tried at {until}")
-            }
-            WaitingOn::Unhealthy { host, reason } => write!(f, "unhealthy on `{host}`: {reason}"),
         }
     }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use denv_schema::wire::SILENCE;
 use jiff::Timestamp;
 
-use crate::plan::WaitingOn;
 use crate::records::UnitPhase;
 use crate::status::{report_deadline, start_deadline};
+use crate::waiting::WaitingOn;
 use crate::world::{GATEWAY_LOST_AFTER, World, signed};
 
 /// The next of these times. One too many costs a pass that finds nothing to do; one too few, and something waits for

@@ -30,10 +30,11 @@ pub struct Rollout {
     /// How long each phase may take. One that takes longer has failed.
     #[serde(skip_serializing_if = "Deadlines::is_empty")]
     pub deadlines: Deadlines,
-    /// When batches may begin. Empty: at any time. What has begun is finished, and going back needs no window.
+    /// When batches may begin, the first ever too. Empty: at any time. What has begun is finished; going back, replacing
+    /// what failed or was lost, and running more or fewer units need no window.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<Window>,
-    /// When no batch may begin, whatever the windows say.
+    /// When no batch may begin, whatever the windows say. A rollback is never held up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub freezes: Vec<Freeze>,
     /// Whether a person must say `denv rollout approve` first.
@@ -122,7 +123,8 @@ pub struct Window {
     /// The days on which it opens. Empty: every day.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub days: Vec<Day>,
-    /// When it opens.
+    /// When it opens, by the clock on the wall: of a time that the clock skips there is no window, and one that it shows
+    /// twice is in the window twice.
     pub from: TimeOfDay,
     /// When it closes; on the day after, where that is not later than `from`.
     pub to: TimeOfDay,
@@ -133,6 +135,14 @@ pub struct Window {
         extend("patternErrorMessage" = "a time zone is written like `Europe/Berlin` or `UTC`")
     )]
     pub time_zone: String,
+}
+
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let days: Vec<String> = self.days.iter().map(ToString::to_string).collect();
+        let days = if days.is_empty() { "every day".to_owned() } else { days.join(", ") };
+        write!(f, "{days} {} to {} {}", self.from, self.to, self.time_zone)
+    }
 }
 
 fn utc() -> String {
@@ -149,6 +159,20 @@ pub enum Day {
     Friday,
     Saturday,
     Sunday,
+}
+
+impl fmt::Display for Day {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Day::Monday => "monday",
+            Day::Tuesday => "tuesday",
+            Day::Wednesday => "wednesday",
+            Day::Thursday => "thursday",
+            Day::Friday => "friday",
+            Day::Saturday => "saturday",
+            Day::Sunday => "sunday",
+        })
+    }
 }
 
 /// A time in which no batch may begin.

@@ -14,8 +14,9 @@ use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Plan, Step, Subject, WaitingOn};
+use crate::plan::{Plan, Step, Subject};
 use crate::records::{Phase, Records};
+use crate::waiting::WaitingOn;
 use crate::world::World;
 use crate::{checker, deployment};
 
@@ -95,6 +96,10 @@ pub enum Does {
         release: Name,
         reason: String,
     },
+    /// The stage waits for its window, or for the end of a freeze, and then goes on.
+    Wait {
+        on: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -120,7 +125,7 @@ pub struct Wait {
 }
 
 /// No preview looks further ahead.
-const HORIZON: SignedDuration = SignedDuration::from_hours(24 * 30);
+const HORIZON: SignedDuration = SignedDuration::from_hours(24 * 366);
 /// Passes in a row that time alone brings about and in which nothing happens.
 const MOST_IDLE: usize = 50;
 /// Plans at one moment; see the running system's own bound.
@@ -294,7 +299,7 @@ impl<'w> Run<'w> {
         })
     }
 
-    /// Remembers since when each thing waits for what it still waits for.
+    /// Remembers since when each thing waits for what it still waits for, and tells of waits that end by the calendar.
     fn note_waits(&mut self, planned: &Plan) {
         let waiting: BTreeMap<(Subject, String), Timestamp> = planned
             .waiting
@@ -307,6 +312,18 @@ impl<'w> Run<'w> {
             })
             .collect();
         self.waits = waiting;
+        for (subject, on) in &planned.waiting {
+            let (Subject::Stage(stage), WaitingOn::Window { .. } | WaitingOn::Freeze { .. }) = (subject, on)
+            else {
+                continue;
+            };
+            let does = Does::Wait { on: on.to_string() };
+            let told = self.moves.iter().rev().find(|told| told.stage == *stage);
+            if told.is_none_or(|told| told.does != does) {
+                let (stage, batch) = (stage.clone(), self.batch_of(stage));
+                self.moves.push(Move { after: self.after(self.now), stage, batch, does });
+            }
+        }
     }
 
     /// Nothing is under way, and nothing is wanted.

@@ -16,6 +16,11 @@ struct Scene {
 }
 
 fn catalog(release: &str, slots: u32, strategy: &str) -> Catalog {
+    catalog_when(release, slots, strategy, "")
+}
+
+/// `when`: what else its rollout says.
+fn catalog_when(release: &str, slots: u32, strategy: &str, when: &str) -> Catalog {
     let mut text = String::new();
     let mut add = |kind: &str, name: &str, spec: &str| {
         write!(
@@ -51,7 +56,7 @@ fn catalog(release: &str, slots: u32, strategy: &str) -> Catalog {
     let unavailable = u32::from(strategy == "replace");
     let spec = format!(
         "environment: chat, release: {release}, fleets: [{{name: f, units: {{min: 2}}}}], rollout: {{strategy: \
-         {strategy}, maxUnavailable: {unavailable}, batches: [1, 100%], bake: 1m, drainTimeout: 30s}}"
+         {strategy}, maxUnavailable: {unavailable}, batches: [1, 100%], bake: 1m, drainTimeout: 30s{when}}}"
     );
     add("Stage", "prod", &spec);
     let files = Files::from([("all.yaml".to_owned(), text.into_bytes())]);
@@ -133,6 +138,7 @@ fn text(forecast: &Forecast) -> String {
             Does::Stop { unit, .. } => format!("stop {unit}"),
             Does::Phase { phase } => phase.clone(),
             Does::Hold { release, .. } => format!("hold {release}"),
+            Does::Wait { on } => format!("wait: {on}"),
         };
         writeln!(text, "{after:>4}s{batch} {does}").unwrap();
     }
@@ -235,4 +241,44 @@ fn from_nothing_to_all() {
     0 > 0.2 > 0.2 USD an hour
     rest after Some(240)
     ");
+}
+
+#[test]
+fn a_closed_window_is_waited_for_and_then_it_goes_on() {
+    let scene = Scene::at_rest(&catalog("one", 2, "surge"));
+    // It is Friday, 08:26:40. The first batch begins in the window, and its end is too late for the second.
+    let windows = ", windows: [{days: [friday, monday], from: '10:00', to: '10:02'}]";
+    let after = catalog_when("two", 2, "surge", windows);
+    assert_snapshot!(text(&forecast(&scene.world(&after), Pace::Expected)), @"
+       0s pending
+       0s wait: outside its windows until 2027-01-15T10:00:00Z, when `friday, monday 10:00 to 10:02 UTC` is open
+    5600s rolling (batch 1)
+    5600s [1] start chat.prod.2 of two on a
+    5640s [1] ready chat.prod.2
+    5640s [1] drain chat.prod.0
+    5670s [1] stop chat.prod.0
+    5680s [1] baking (batch 1)
+    5740s [1] wait: outside its windows until 2027-01-18T10:00:00Z, when `friday, monday 10:00 to 10:02 UTC` is open
+    264800s [1] rolling (batch 2)
+    264800s [2] start chat.prod.3 of two on b
+    264840s [2] ready chat.prod.3
+    264840s [2] drain chat.prod.1
+    264870s [2] stop chat.prod.1
+    264880s [2] baking (batch 2)
+    264940s [2] verifying
+    264940s succeeded
+    chat/prod succeeded after Some(264940)
+    f: 2 > 1 > 2 of 4 CPU slots
+    0.2 > 0.2 > 0.2 USD an hour
+    rest after Some(264940)
+    ");
+}
+
+#[test]
+fn a_freeze_of_weeks_is_waited_out() {
+    let scene = Scene::at_rest(&catalog("one", 2, "surge"));
+    let freezes = ", freezes: [{from: 2027-01-01T00:00:00Z, until: 2027-03-01T00:00:00Z, reason: the audit}]";
+    let after = catalog_when("two", 2, "surge", freezes);
+    let forecast = forecast(&scene.world(&after), Pace::Expected);
+    assert_eq!((forecast.waiting.len(), forecast.seconds), (0, Some(44 * 86_400 + 56_000 + 280)));
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use denv_schema::launch::LaunchTemplate;
 use denv_schema::{Digest, Name, StageId};
 
-use crate::plan::WaitingOn;
+use crate::waiting::WaitingOn;
 
 pub(crate) use usage::Usage;
 use usage::{Closed, HostUsage};

@@ -17,6 +17,7 @@ fn two_stages(pauses: bool) -> Shape {
         max_unavailable: 0,
         bake: 5,
         pauses,
+        when: None,
     };
     let fleet = FleetShape { hosts: 2, gpus: 0, slots: 2 };
     Shape { fleets: vec![fleet.clone(), fleet], stages: vec![stage(0), stage(1)], gateways: 1, lag: 0 }

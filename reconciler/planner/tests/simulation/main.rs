@@ -12,6 +12,7 @@ mod host;
 mod manifests;
 mod mutations;
 mod truth;
+mod when;
 mod world;
 
 use denv_schema::api::RolloutAction;
@@ -54,12 +55,24 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// Some minutes of the world's life in which no batch may begin, by windows or by a freeze.
+fn closed() -> impl Strategy<Value = String> {
+    (any::<bool>(), 0u32..20, 1u32..6).prop_map(|(freeze, from, length)| {
+        let to = from + length;
+        if freeze {
+            format!("freezes: [{{from: 2027-01-15T08:{from:02}:30Z, until: 2027-01-15T08:{to:02}:00Z}}]")
+        } else {
+            format!("windows: [{{from: '08:{to:02}', to: '08:{from:02}'}}]")
+        }
+    })
+}
+
 /// Three fleets: two of GPUs, one of CPU slots. Two stages in two environments, which may share a fleet.
 fn shape() -> impl Strategy<Value = Shape> {
     let stage = || {
         let bake = prop_oneof![Just(0u32), Just(5), Just(20)];
-        (any::<bool>(), any::<bool>(), 0u32..2, bake, any::<bool>()).prop_map(
-            |(replace, auto, max_unavailable, bake, pauses)| StageShape {
+        (any::<bool>(), any::<bool>(), 0u32..2, bake, any::<bool>(), prop::option::of(closed())).prop_map(
+            |(replace, auto, max_unavailable, bake, pauses, when)| StageShape {
                 auto,
                 needs: Needs::Slots(1),
                 fleets: vec![1],
@@ -67,6 +80,7 @@ fn shape() -> impl Strategy<Value = Shape> {
                 max_unavailable,
                 bake,
                 pauses,
+                when,
             },
         )
     };

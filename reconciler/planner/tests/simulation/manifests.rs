@@ -32,6 +32,8 @@ pub struct StageShape {
     pub max_unavailable: u32,
     pub bake: u32,
     pub pauses: bool,
+    /// Its windows and freezes, as its manifest has them. A world begins on 2027-01-15, a Friday, at 08:00 UTC.
+    pub when: Option<String>,
 }
 
 /// What does not change in a world's life.
@@ -55,6 +57,7 @@ impl Shape {
             max_unavailable: u32::from(replace),
             bake: 5,
             pauses: false,
+            when: None,
         };
         Shape { fleets: vec![FleetShape { hosts, gpus: 0, slots }], stages: vec![stage], gateways: 1, lag: 0 }
     }
@@ -178,12 +181,13 @@ fn add_stage(text: &mut String, index: usize, shape: &StageShape, wanted: Desire
     let on_alarm = if shape.pauses { "pause" } else { "rollback" };
     let spec = format!(
         "environment: {}, release: {}, fleets: [{}], lostAfter: 60s, rollout: {{strategy: {strategy}, \
-         maxUnavailable: {}, batches: [1, 100%], bake: {}s, drainTimeout: 20s, onAlarm: {on_alarm}}}",
+         maxUnavailable: {}, batches: [1, 100%], bake: {}s, drainTimeout: 20s, onAlarm: {on_alarm}{}}}",
         ENVIRONMENTS[index],
         release(index, wanted.release),
         fleets.join(", "),
         shape.max_unavailable,
         shape.bake,
+        shape.when.as_ref().map_or_else(String::new, |when| format!(", {when}")),
     );
     // A stage's name is unique within its environment, which its spec names.
     add(text, "Stage", "prod", &spec);

@@ -6,7 +6,7 @@ mod clone;
 mod tree;
 
 pub use clone::{Clone, CloneError, Commit};
-pub use tree::manifests;
+pub use tree::{Blobs, manifests};
 
 /// What went wrong in Git, in words; libgit2's numbers say nothing to those who read it.
 #[derive(Debug, thiserror::Error)]

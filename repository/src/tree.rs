@@ -1,5 +1,6 @@
 //! The manifests of a commit.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use denv_schema::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -18,6 +19,35 @@ pub fn manifests(
     commit: Oid,
     folder: &str,
 ) -> Result<(Files, Diagnostics), GitError> {
+    Blobs::default().manifests(repository, commit, folder)
+}
+
+/// What files held in the commit that was read last: the next one has most of them.
+#[derive(Debug, Default)]
+pub struct Blobs(HashMap<Oid, Vec<u8>>);
+
+impl Blobs {
+    /// The same as [`manifests`], without reading again what the last commit had too.
+    pub fn manifests(
+        &mut self,
+        repository: &Repository,
+        commit: Oid,
+        folder: &str,
+    ) -> Result<(Files, Diagnostics), GitError> {
+        let mut next = HashMap::new();
+        let read = read(repository, commit, folder, &self.0, &mut next)?;
+        self.0 = next;
+        Ok(read)
+    }
+}
+
+fn read(
+    repository: &Repository,
+    commit: Oid,
+    folder: &str,
+    known: &HashMap<Oid, Vec<u8>>,
+    next: &mut HashMap<Oid, Vec<u8>>,
+) -> Result<(Files, Diagnostics), GitError> {
     let tree = repository.find_commit(commit)?.tree()?;
     let folder = match folder.trim_matches('/') {
         "" => String::new(),
@@ -30,8 +60,18 @@ pub fn manifests(
         let Some(inside) = path.strip_prefix(&folder).filter(|inside| is_file && is_manifest(inside)) else {
             return TreeWalkResult::Ok;
         };
-        match content(repository, &tree, &path, entry.id(), entry.filemode()) {
-            Ok(Ok(content)) => drop(files.insert(inside.to_owned(), content)),
+        let id = entry.id();
+        let content = match known.get(&id).filter(|_| entry.filemode() != LINK) {
+            Some(content) => Ok(Ok(content.clone())),
+            None => content(repository, &tree, &path, id, entry.filemode()),
+        };
+        match content {
+            Ok(Ok(content)) => {
+                if entry.filemode() != LINK {
+                    next.insert(id, content.clone());
+                }
+                files.insert(inside.to_owned(), content);
+            }
             Ok(Err(unreadable)) => found.push(unreadable.diagnostic(inside)),
             Err(error) => {
                 failed = Some(error);

@@ -168,7 +168,7 @@ fn manifests(
     head: &str,
     ground: &Ground<'_>,
 ) -> Result<(Files, Diagnostics), MirrorError> {
-    let (files, found) = mirror.files(head, &config.folder)?;
+    let (files, found) = ground.shelf.files(&config.name, mirror, head, &config.folder)?;
     let mut unreadable = Diagnostics::default();
     for fault in found.iter() {
         let file = ground.shelf.shown(&config.name, &fault.file);

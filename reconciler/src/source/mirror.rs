@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use denv_repository::GitError;
+use denv_repository::{Blobs, GitError};
 use denv_schema::Diagnostics;
 use denv_schema::api::RevisionView;
 use denv_schema::tree::Files;
@@ -150,6 +150,18 @@ impl Mirror {
         let read = |source: GitError| MirrorError::Read { commit: commit.to_owned(), source };
         let oid = Oid::from_str(commit).map_err(|error| read(error.into()))?;
         denv_repository::manifests(&self.0, oid, folder).map_err(read)
+    }
+
+    /// The same, where what `blobs` knows is not read again.
+    pub(super) fn files_again(
+        &self,
+        blobs: &mut Blobs,
+        commit: &str,
+        folder: &str,
+    ) -> Result<(Files, Diagnostics), MirrorError> {
+        let read = |source: GitError| MirrorError::Read { commit: commit.to_owned(), source };
+        let oid = Oid::from_str(commit).map_err(|error| read(error.into()))?;
+        blobs.manifests(&self.0, oid, folder).map_err(read)
     }
 }
 

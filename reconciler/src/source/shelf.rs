@@ -5,9 +5,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 
+use denv_repository::Blobs;
 use denv_schema::tree::Files;
-use denv_schema::{Catalog, Reading};
+use denv_schema::{Catalog, Diagnostics, Reading};
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard, watch};
+
+use super::mirror::{Mirror, MirrorError};
 
 /// What a source has in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub(super) struct Content {
     pub(super) version: u64,
     /// The files as they were last read, whatever became of them: the next revision changes few of them.
     reading: Lock<Reading>,
+    /// What each source's files held in the commit that was read last.
+    blobs: BTreeMap<String, Lock<Blobs>>,
 }
 
 /// Shared by a tenant's sources.
@@ -62,6 +67,7 @@ impl Content {
     pub(super) fn register(&mut self, source: &str, has_accepted: bool, hook: Arc<Notify>) {
         let shelved = if has_accepted { Shelved::Unread } else { Shelved::Nothing };
         self.of.insert(source.to_owned(), shelved);
+        self.blobs.insert(source.to_owned(), Lock::default());
         self.hooks.insert(source.to_owned(), hook);
     }
 
@@ -111,6 +117,23 @@ impl Content {
             }
         }
         Ok(all)
+    }
+
+    /// The manifests of a commit of `source`, most of which were in the one before.
+    pub(super) fn files(
+        &self,
+        source: &str,
+        mirror: &Mirror,
+        commit: &str,
+        folder: &str,
+    ) -> Result<(Files, Diagnostics), MirrorError> {
+        match self.blobs.get(source) {
+            Some(blobs) => {
+                let mut blobs = blobs.lock().unwrap_or_else(PoisonError::into_inner);
+                mirror.files_again(&mut blobs, commit, folder)
+            }
+            None => mirror.files(commit, folder),
+        }
     }
 
     /// Reads files, of which most read as they last did.

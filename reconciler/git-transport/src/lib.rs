@@ -128,6 +128,16 @@ pub fn for_libgit2(remote: &str) -> Result<Cow<'_, str>, Error> {
     Ok(Cow::Owned(format!("file://{}", percent_encoding::utf8_percent_encode(&path, PATH))))
 }
 
+/// Where the remote is on this machine, if it is.
+pub fn path(remote: &str) -> Option<PathBuf> {
+    let Some((scheme, rest)) = remote.split_once("://") else {
+        return (!address::is_scp_like(remote)).then(|| remote.into());
+    };
+    let rest = rest.strip_prefix("localhost").unwrap_or(rest);
+    let path = percent_encoding::percent_decode_str(rest).decode_utf8_lossy();
+    scheme.eq_ignore_ascii_case("file").then(|| path.into_owned().into())
+}
+
 const SCHEMES: [&str; 7] = ["file", "https", "http", "ssh", "git+ssh", "ssh+git", "git"];
 
 const PATH: &percent_encoding::AsciiSet =
@@ -161,6 +171,16 @@ mod tests {
             ["git@host:a/b.git", "https://host:8443/a", "SSH://host/a", dir.path().to_str().unwrap()]
         {
             assert_eq!(for_libgit2(remote).unwrap(), remote);
+        }
+    }
+
+    #[test]
+    fn what_is_on_this_machine_is_found() {
+        for remote in ["/a b/c.git", "file:///a%20b/c.git", "file://localhost/a%20b/c.git"] {
+            assert_eq!(path(remote).unwrap(), Path::new("/a b/c.git"), "{remote}");
+        }
+        for remote in ["git@host:a/b.git", "https://host/a", "ssh://localhost/a"] {
+            assert_eq!(path(remote), None);
         }
     }
 

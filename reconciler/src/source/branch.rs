@@ -11,6 +11,7 @@ use ssh_key::{HashAlg, LineEnding, PrivateKey};
 
 use super::SourceConfig;
 use super::config::shown;
+use super::local::{self, LocalError};
 use super::mirror::{Mirror, MirrorError};
 use super::rejection::{MOST_WORDS, Rejection, rejection};
 
@@ -30,7 +31,7 @@ pub enum PushError {
     #[error("`{url}` does not take the commit: {why}")]
     Rejected { url: String, why: String },
     #[error(
-        "`{url}` has `{branch}` checked out, and a push would leave that worktree behind; a source that is applied to must be a bare repository, as `git clone --bare` makes one"
+        "`{url}` has a worktree, which a push to `{branch}` would leave behind; a source that is applied to must be a bare repository, as `git clone --bare` makes one"
     )]
     NotBare { branch: String, url: String },
     #[error("cannot push to branch `{branch}` of `{url}`")]
@@ -121,10 +122,19 @@ impl Mirror {
             source: source.into(),
         };
         let moved = || PushError::Moved { branch: branch.to_owned() };
+        let not_bare = || PushError::NotBare { branch: branch.to_owned(), url: url.clone() };
         let here = format!("refs/denv/push/{branch}");
         let oid = Oid::from_str(commit).map_err(failed)?;
+        let base = base.map(Oid::from_str).transpose().map_err(failed)?;
+        if let Some(path) = denv_git_transport::path(&config.url) {
+            return local::push(self.git(), &path, oid, branch, base).map_err(|error| match error {
+                LocalError::Moved => moved(),
+                LocalError::NotBare => not_bare(),
+                LocalError::Git(source) => failed(source),
+            });
+        }
         self.git().reference(&here, oid, true, "to be pushed").map_err(failed)?;
-        let expected = base.map_or(Ok(Oid::ZERO_SHA1), Oid::from_str).map_err(failed)?;
+        let expected = base.unwrap_or(Oid::ZERO_SHA1);
         let address = denv_git_transport::for_libgit2(&config.url).map_err(failed)?;
         let mut remote = self.git().remote_anonymous(&address).map_err(failed)?;
         let answer = Answer::default();
@@ -134,7 +144,6 @@ impl Mirror {
             remote.push(&[format!("{here}:refs/heads/{branch}")], Some(&mut options))
         };
         let _ = self.git().find_reference(&here).and_then(|mut reference| reference.delete());
-        let not_bare = || PushError::NotBare { branch: branch.to_owned(), url: url.clone() };
         let status = answer.status.into_inner();
         let rejected = status.map(|status| rejection(&status, &answer.words.into_inner()));
         match (pushed, rejected) {
@@ -142,11 +151,8 @@ impl Mirror {
             (_, Some(Rejection::Moved)) => Err(moved()),
             (_, Some(Rejection::CheckedOut)) => Err(not_bare()),
             (_, Some(Rejection::Rules(why))) => Err(PushError::Rejected { url, why }),
-            (Err(error), None) => Err(match error.code() {
-                ErrorCode::NotFastForward => moved(),
-                ErrorCode::BareRepo => not_bare(),
-                _ => failed(error),
-            }),
+            (Err(error), None) if error.code() == ErrorCode::NotFastForward => Err(moved()),
+            (Err(error), None) => Err(failed(error)),
             (Ok(()), None) => Ok(()),
         }
     }

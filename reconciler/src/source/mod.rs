@@ -10,6 +10,7 @@ mod config;
 mod deletions;
 mod handle;
 mod judge;
+mod local;
 mod mirror;
 mod packs;
 mod publication;

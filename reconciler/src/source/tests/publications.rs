@@ -256,3 +256,44 @@ async fn a_source_with_a_worktree_says_that_it_must_be_bare() {
     let remote = Repository::open(bench.dir.path().join("remote")).unwrap();
     assert_eq!(remote.refname_to_id("refs/heads/main").unwrap().to_string(), before);
 }
+
+#[tokio::test]
+async fn of_two_that_publish_at_once_neither_undoes_the_other() {
+    let first = Bench::quickstart().await;
+    let url = first.dir.path().join("remote").display().to_string();
+    let second = Bench::start_with(tempfile::tempdir().unwrap(), |config| config.url = url).await;
+    second.look().await;
+    let publish = async |bench: &Bench, who: &str| {
+        let mut published = Vec::new();
+        for number in 0..12 {
+            let name = format!("{who}-{number}");
+            let manifests = [(format!("{name}.yaml"), customer(&name, "C"))].into();
+            match bench.publish(ChangeRequest { manifests, ..ChangeRequest::default() }).await {
+                Ok(view) => published.extend(view.commit),
+                // The other was faster each time.
+                Err(PublicationError::Push(PushError::Moved { .. })) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        published
+    };
+    let (mut published, theirs) = tokio::join!(publish(&first, "one"), publish(&second, "two"));
+    published.extend(theirs);
+    let remote = remote(first.dir.path());
+    let mut walk = remote.revwalk().unwrap();
+    walk.push_ref("refs/heads/main").unwrap();
+    let history: Vec<_> = walk.map(|oid| oid.unwrap().to_string()).collect();
+    assert_eq!(history.len(), published.len() + 1);
+    assert!(published.iter().all(|commit| history.contains(commit)), "{published:?} in {history:?}");
+}
+
+#[tokio::test]
+async fn a_lock_that_nobody_lets_go_of_is_named() {
+    let bench = Bench::quickstart().await;
+    let lock = bench.dir.path().join("remote/refs/heads/main.lock");
+    std::fs::write(&lock, "").unwrap();
+    let said = crate::chain(&bench.publish(rename("Ours")).await.unwrap_err());
+    assert!(said.starts_with("cannot push to branch `main` of `") && said.contains("main.lock"), "{said}");
+    std::fs::remove_file(&lock).unwrap();
+    bench.publish(rename("Ours")).await.unwrap();
+}

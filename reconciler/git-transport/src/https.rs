@@ -29,6 +29,9 @@ const MOST_REDIRECTS: usize = 5;
 /// How long the end of an answer may take that libgit2 needs no more of; its connection is then used again.
 const LAST_BYTES: Duration = Duration::from_millis(200);
 
+/// So much of what a host says to a refusal is passed on.
+const MOST_WORDS: usize = 300;
+
 pub(crate) struct Https {
     options: Arc<Options>,
     /// Made by the listing, and used by what follows it.
@@ -136,9 +139,9 @@ impl Remote {
         let mut address = joined(&self.url, &list)?;
         for _ in 0..=MOST_REDIRECTS {
             let request = self.client.get(address.clone()).header(ACCEPT, &advertisement);
-            let response = self.send(request).map_err(fault)?;
+            let mut response = self.send(request).map_err(fault)?;
             if !response.status().is_redirection() {
-                self.check(&response, &advertisement).map_err(fault)?;
+                self.check(&mut response, &advertisement).map_err(fault)?;
                 return Ok(response);
             }
             address = self.followed(&address, &response)?;
@@ -191,10 +194,10 @@ impl Remote {
         })
     }
 
-    fn check(&self, response: &Response, expected: &str) -> Result<(), String> {
+    fn check(&self, response: &mut Response, expected: &str) -> Result<(), String> {
         let (url, status) = (&self.url, response.status());
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
-            return Err(self.refused(status));
+            return Err(self.refused(status) + &self.words(response));
         }
         if status == StatusCode::NOT_FOUND || status == StatusCode::GONE {
             let hidden = if self.credentials.is_some() {
@@ -207,9 +210,7 @@ impl Remote {
         if status != StatusCode::OK {
             return Err(format!("`{url}` answered {status}"));
         }
-        let kind =
-            response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        let kind = kind.split(';').next().unwrap_or_default().trim();
+        let kind = content_type(response);
         if kind.eq_ignore_ascii_case(expected) {
             return Ok(());
         }
@@ -247,6 +248,20 @@ impl Remote {
         }
     }
 
+    /// What the host has to say to a push that it refuses: that a repository is archived, or whom it asks for.
+    fn words(&self, response: &mut Response) -> String {
+        if self.program == Program::UploadPack || content_type(response) != "text/plain" {
+            return String::new();
+        }
+        let said = self.wait(async { tokio::time::timeout(LAST_BYTES, response.chunk()).await });
+        let Ok(Ok(Ok(Some(said)))) = said else { return String::new() };
+        let said = String::from_utf8_lossy(&said[..said.len().min(MOST_WORDS)]).into_owned();
+        match printable(&said) {
+            said if said.is_empty() => said,
+            said => format!("; it said: {said}"),
+        }
+    }
+
     fn unreachable(&self, error: reqwest::Error) -> String {
         let host = self.url.host_str().unwrap_or_default();
         if let Some(tls) = tls(&error) {
@@ -281,6 +296,11 @@ fn client(options: &Options, loopback: bool) -> Result<Client, Error> {
         client = client.tls_certs_merge(authorities);
     }
     client.build().map_err(|error| fault(format!("cannot set up HTTPS: {}", because(error))))
+}
+
+fn content_type(response: &Response) -> &str {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().unwrap_or_default().trim()
 }
 
 fn untrusted(host: &str, error: &rustls::Error) -> String {
@@ -349,8 +369,8 @@ impl Exchange {
         let result = program.kind("result");
         let request = remote.client.post(url).header(ACCEPT, &result);
         let request = request.header(CONTENT_TYPE, program.kind("request"));
-        let response = remote.send(request.body(std::mem::take(&mut self.request)))?;
-        remote.check(&response, &result)?;
+        let mut response = remote.send(request.body(std::mem::take(&mut self.request)))?;
+        remote.check(&mut response, &result)?;
         Ok(response)
     }
 

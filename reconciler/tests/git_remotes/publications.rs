@@ -168,7 +168,7 @@ async fn those_who_may_only_read_are_told_so() {
             "cannot push to branch `main` of `{url}`: the credentials may read `{url}` but not push to it"
         ),
         "(403 Forbidden)",
-        "--source-credentials",
+        "--source-credentials; it said: Write access not granted.",
     ])
     .await;
     bench.server.behave(Manner::Serve);

@@ -156,7 +156,8 @@ impl Shared {
                 Manner::Serve => self.pass_on(&mut stream, request, false)?,
                 Manner::Status(status) => answer(&mut stream, &format!("{status} Such"), "", b"no")?,
                 Manner::ReadOnly if request.is_push() => {
-                    answer(&mut stream, "403 Forbidden", "", b"no")?;
+                    let kind = "Content-Type: text/plain; charset=utf-8\r\n";
+                    answer(&mut stream, "403 Forbidden", kind, b"Write access not granted.\n")?;
                 }
                 Manner::ReadOnly => self.pass_on(&mut stream, request, false)?,
                 Manner::Page(kind) => {

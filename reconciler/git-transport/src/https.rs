@@ -29,8 +29,9 @@ const MOST_REDIRECTS: usize = 5;
 /// How long the end of an answer may take that libgit2 needs no more of; its connection is then used again.
 const LAST_BYTES: Duration = Duration::from_millis(200);
 
-/// So much of what a host says to a refusal is passed on.
+/// So much of what a host says to a refusal is passed on, if it comes in this time.
 const MOST_WORDS: usize = 300;
+const WORDS: Duration = Duration::from_secs(5);
 
 pub(crate) struct Https {
     options: Arc<Options>,
@@ -253,7 +254,7 @@ impl Remote {
         if self.program == Program::UploadPack || content_type(response) != "text/plain" {
             return String::new();
         }
-        let said = self.wait(async { tokio::time::timeout(LAST_BYTES, response.chunk()).await });
+        let said = self.wait(async { tokio::time::timeout(WORDS, response.chunk()).await });
         let Ok(Ok(Ok(Some(said)))) = said else { return String::new() };
         let said = String::from_utf8_lossy(&said[..said.len().min(MOST_WORDS)]).into_owned();
         match printable(&said) {

@@ -216,6 +216,17 @@ pub struct DeploymentView {
     pub reason: Option<String>,
     pub opened: Timestamp,
     pub since: Timestamp,
+    /// Where a person approved it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approved: Option<ApprovedView>,
+}
+
+/// Who approved a deployment, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovedView {
+    pub by: String,
+    pub at: Timestamp,
 }
 
 /// `GET /v1/units`
@@ -345,6 +356,9 @@ pub struct TokenResponse {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RolloutRequest {
     pub action: RolloutAction,
+    /// Only if the deployment is to this release: what was looked at is then what is asked of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<Name>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -357,4 +371,6 @@ pub enum RolloutAction {
     Abort,
     /// Try again what is held.
     Retry,
+    /// Let a deployment begin that waits for a person's approval. It may be said before it waits, while it is pending.
+    Approve,
 }

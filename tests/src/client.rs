@@ -66,7 +66,7 @@ impl Client {
     }
 
     pub async fn rollout(&self, stage: &str, action: RolloutAction) -> anyhow::Result<StageView> {
-        self.post(&format!("/v1/stages/{stage}/rollout"), &RolloutRequest { action }).await
+        self.post(&format!("/v1/stages/{stage}/rollout"), &RolloutRequest { action, release: None }).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! Each route of the API, once.
 
 use denv_schema::StageId;
-use denv_schema::api::{ApprovalRequest, RolloutAction, RolloutRequest, TokenRequest};
+use denv_schema::api::{ApprovalRequest, RolloutRequest, TokenRequest};
 use denv_schema::change::ChangeRequest;
 use denv_schema::manifest::Kind;
 use jiff::Timestamp;
@@ -104,10 +104,10 @@ impl Client {
     pub(crate) async fn rollout(
         &self,
         stage: &StageId,
-        action: RolloutAction,
+        request: &RolloutRequest,
     ) -> Result<Answer, ClientError> {
         let path = ["stages", stage.environment.as_str(), stage.stage.as_str(), "rollout"];
-        self.post(&path, &RolloutRequest { action }).await
+        self.post(&path, request).await
     }
 }
 

@@ -22,11 +22,13 @@ pub(super) fn render(
 }
 
 pub(super) fn fields(page: &mut Page, deployment: &DeploymentView, indent: &str, now: Timestamp) {
+    let approved = deployment.approved.as_ref().map(|it| format!("by {}, {}", it.by, at(it.at, now)));
     let name = |name: &str| format!("{indent}{name}");
     page.field(&name("From"), deployment.from.as_ref().map_or("nothing", |from| from.as_str()))
         .field(&name("To"), &deployment.to)
         .cell(&name("Phase"), &phase(deployment))
         .field(&name("Opened"), at(deployment.opened, now))
         .field(&name("Since"), at(deployment.since, now))
+        .maybe(&name("Approved"), approved)
         .maybe(&name("Reason"), deployment.reason.as_ref());
 }

@@ -89,7 +89,9 @@ fn a_deployment_and_a_unit() {
     let last = stage.deployment.clone().unwrap();
     let text = plain(&deployment::render(&last, &stage, &[], now()));
     assert!(text.contains("Waiting\n") && text.contains("Units\n"), "{text}");
-    let older = DeploymentView { number: 1, ..last };
+    let approved =
+        denv_schema::api::ApprovedView { by: "ada".to_owned(), at: "2026-11-29T10:51:00Z".parse().unwrap() };
+    let older = DeploymentView { number: 1, approved: Some(approved), ..last };
     assert_snapshot!(plain(&deployment::render(&older, &stage, &[], now())), @"
     Deployment:   chat/prod#1
     From:         flash-r1
@@ -97,6 +99,7 @@ fn a_deployment_and_a_unit() {
     Phase:        rolled-back
     Opened:       2026-11-29 10:50:00Z (70m ago)
     Since:        2026-11-29 11:00:00Z (60m ago)
+    Approved:     by ada, 2026-11-29 10:51:00Z (69m ago)
     Reason:       unit `chat.prod.4` failed
 
     Events

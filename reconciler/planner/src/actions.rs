@@ -1,12 +1,12 @@
 //! What a person may ask of a stage's deployment.
 
-use denv_schema::StageId;
-use denv_schema::api::RolloutAction;
+use denv_schema::api::{RolloutAction, RolloutRequest};
+use denv_schema::{Name, StageId};
 use jiff::Timestamp;
 
 use crate::deployment::roll_back;
 use crate::plan::Step;
-use crate::records::{Phase, Records};
+use crate::records::{Approved, Phase, Records};
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -22,17 +22,30 @@ pub enum Refusal {
     AlreadyPaused(StageId),
     #[error("stage `{0}` is not held; there is nothing to try again")]
     NotHeld(StageId),
+    #[error("the deployment of `{0}` has begun; there is nothing to approve")]
+    Begun(StageId),
+    #[error("the deployment of `{stage}` is approved already, by {by}")]
+    AlreadyApproved { stage: StageId, by: String },
+    #[error("the deployment of `{stage}` is to `{to}`, and not to `{asked}`")]
+    OtherRelease { stage: StageId, to: Name, asked: Name },
 }
 
 /// The steps that do as `who` asks, or why they can't be done.
 pub fn act(
     records: &Records,
     stage: &StageId,
-    action: RolloutAction,
+    request: &RolloutRequest,
     who: &str,
     at: Timestamp,
 ) -> Result<Vec<Step>, Refusal> {
+    let action = request.action;
     let record = records.stages.get(stage).ok_or_else(|| Refusal::NoDeployment(stage.clone()))?;
+    if let (Some(deployment), Some(asked)) = (&record.deployment, &request.release)
+        && deployment.to != *asked
+    {
+        let (stage, to, asked) = (stage.clone(), deployment.to.clone(), asked.clone());
+        return Err(Refusal::OtherRelease { stage, to, asked });
+    }
     if action == RolloutAction::Retry {
         let over = record.deployment.as_ref().is_none_or(|deployment| deployment.phase.is_over());
         return match &record.hold {
@@ -46,6 +59,7 @@ pub fn act(
         let action = match action {
             RolloutAction::Pause => "pause",
             RolloutAction::Resume => "resume",
+            RolloutAction::Approve => "approve",
             RolloutAction::Abort | RolloutAction::Retry => "abort",
         };
         return Err(Refusal::Over { stage: stage.clone(), phase: deployment.phase, action });
@@ -53,6 +67,16 @@ pub fn act(
     match action {
         RolloutAction::Resume if !deployment.paused => Err(Refusal::NotPaused(stage.clone())),
         RolloutAction::Resume => Ok(vec![Step::ResumeDeployment { stage: stage.clone(), at }]),
+        RolloutAction::Approve if deployment.phase != Phase::Pending => Err(Refusal::Begun(stage.clone())),
+        RolloutAction::Approve => match &deployment.approved {
+            Some(Approved { by, .. }) => {
+                Err(Refusal::AlreadyApproved { stage: stage.clone(), by: by.clone() })
+            }
+            None => {
+                let approved = Approved { by: who.to_owned(), at };
+                Ok(vec![Step::ApproveDeployment { stage: stage.clone(), approved }])
+            }
+        },
         _ if deployment.phase == Phase::RollingBack => Err(Refusal::RollingBack(stage.clone())),
         RolloutAction::Pause if deployment.paused => Err(Refusal::AlreadyPaused(stage.clone())),
         RolloutAction::Pause => {

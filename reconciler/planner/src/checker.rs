@@ -9,6 +9,7 @@ use denv_schema::{Name, StageId, UnitId};
 
 use crate::calendar::may_begin;
 use crate::converge::{count, floor};
+use crate::deployment::is_approved;
 use crate::lifecycle::drained;
 use crate::plan::{Plan, Step};
 use crate::records::{Phase, UnitPhase, UnitRecord};
@@ -39,6 +40,8 @@ pub enum Violation {
     RemovedWhileBlind { unit: UnitId },
     /// What the stage's windows and freezes promise to people.
     BegunOutsideWindows { stage: StageId },
+    /// What the stage's manifest leaves to a person.
+    BegunUnapproved { stage: StageId },
 }
 
 impl fmt::Display for Violation {
@@ -76,6 +79,9 @@ impl fmt::Display for Violation {
             }
             Violation::BegunOutsideWindows { stage } => {
                 write!(f, "a batch of `{stage}` would begin outside its windows, or in a freeze")
+            }
+            Violation::BegunUnapproved { stage } => {
+                write!(f, "the deployment of `{stage}` would begin before a person has approved it")
             }
         }
     }
@@ -142,11 +148,19 @@ pub fn check(world: &World<'_>, plan: &Plan) -> Vec<Violation> {
                 if rollout.is_some_and(|rollout| may_begin(rollout, world.now).is_err()) {
                     found.push(Violation::BegunOutsideWindows { stage: stage.clone() });
                 }
+                let deployment = after.stages.get(stage).and_then(|record| record.deployment.as_ref());
+                let begins = deployment.filter(|deployment| deployment.phase == Phase::Pending);
+                if let (Some(rollout), Some(deployment)) = (rollout, begins)
+                    && !is_approved(rollout, deployment)
+                {
+                    found.push(Violation::BegunUnapproved { stage: stage.clone() });
+                }
             }
             Step::OpenDeployment { .. }
             | Step::MoveDeployment { .. }
             | Step::PauseDeployment { .. }
             | Step::ResumeDeployment { .. }
+            | Step::ApproveDeployment { .. }
             | Step::MarkGood { .. }
             | Step::Hold { .. }
             | Step::Unhold { .. }

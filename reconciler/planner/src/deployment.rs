@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use denv_schema::manifest::{OnAlarm, Rollout, StageFleet, StageSpec, Strategy, UnitRange};
+use denv_schema::manifest::{Approval, OnAlarm, Rollout, StageFleet, StageSpec, Strategy, UnitRange};
 use denv_schema::{Digest, Name, StageId};
 
 use crate::converge::{Goal, Progress, converge, count};
@@ -152,6 +152,7 @@ impl Stage<'_> {
             since: now,
             reason: None,
             paused: false,
+            approved: None,
         };
         pass.step(Step::OpenDeployment { stage: self.id.clone(), deployment });
     }
@@ -170,7 +171,7 @@ impl Stage<'_> {
 
     fn go_on(&self, pass: &mut Pass<'_>, deployment: &Deployment) {
         match deployment.phase {
-            Phase::Pending => self.pending(pass),
+            Phase::Pending => self.pending(pass, deployment),
             Phase::RollingBack => self.rolling_back(pass),
             Phase::Rolling { batch } => self.unless_failed(pass, deployment, |stage, pass| {
                 stage.rolling(pass, deployment, batch);
@@ -185,13 +186,16 @@ impl Stage<'_> {
         }
     }
 
-    /// Starts only when every unit has room, in the end and on the way, and batches may begin.
-    fn pending(&self, pass: &mut Pass<'_>) {
+    /// Starts only when every unit has room, in the end and on the way, who must approve it has, and batches may begin.
+    fn pending(&self, pass: &mut Pass<'_>, deployment: &Deployment) {
         if let Err(waiting) = self.room(pass) {
             if self.record.good.is_none() {
                 self.make_room(pass);
             }
             self.stay_pending(pass, waiting);
+        } else if !is_approved(&self.spec.rollout, deployment) {
+            let (stage, to) = (self.id.clone(), deployment.to.clone());
+            self.stay_pending(pass, WaitingOn::Approval { stage, to });
         } else if let Err(waiting) = calendar::may_begin(&self.spec.rollout, pass.world.now) {
             self.stay_pending(pass, waiting);
         } else {
@@ -426,6 +430,14 @@ impl Stage<'_> {
         let units = if release.is_some() { self.fleets() } else { BTreeMap::new() };
         let goal = Goal { release, rest: None, size: units.values().sum(), units, back };
         converge(pass, self.id, self.spec, self.record, self.units, &goal)
+    }
+}
+
+/// Whether a person has approved the deployment, or need not.
+pub(crate) fn is_approved(rollout: &Rollout, deployment: &Deployment) -> bool {
+    match rollout.approval {
+        Approval::None => true,
+        Approval::Required => deployment.approved.is_some(),
     }
 }
 

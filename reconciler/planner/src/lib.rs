@@ -51,7 +51,9 @@ mod world;
 pub use deployment::plan;
 pub use plan::{Plan, Step, Subject};
 pub use promotion::{Proven, promotions};
-pub use records::{Deployment, Good, Hold, Phase, Records, Repairs, StageRecord, UnitPhase, UnitRecord};
+pub use records::{
+    Approved, Deployment, Good, Hold, Phase, Records, Repairs, StageRecord, UnitPhase, UnitRecord,
+};
 pub use routes::routes;
 pub use snapshot::Snapshot;
 pub use status::{UnitStatus, status};

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::records::{Deployment, Good, Hold, Phase, Records, UnitPhase, UnitRecord};
+use crate::records::{Approved, Deployment, Good, Hold, Phase, Records, UnitPhase, UnitRecord};
 use crate::waiting::WaitingOn;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,6 +49,10 @@ pub enum Step {
     ResumeDeployment {
         stage: StageId,
         at: Timestamp,
+    },
+    ApproveDeployment {
+        stage: StageId,
+        approved: Approved,
     },
     /// This release works: going back means going back to it.
     MarkGood {
@@ -135,6 +139,9 @@ impl Records {
                 deployment.reason = None;
                 deployment.since = *at;
             }),
+            Step::ApproveDeployment { stage, approved } => {
+                self.on_deployment(stage, |deployment| deployment.approved = Some(approved.clone()));
+            }
             Step::MarkGood { stage, good } => {
                 self.stages.entry(stage.clone()).or_default().good = Some(good.clone());
             }
@@ -234,6 +241,7 @@ impl fmt::Display for Step {
             }
             Step::PauseDeployment { reason, .. } => write!(f, "deployment is paused: {reason}"),
             Step::ResumeDeployment { .. } => f.write_str("deployment goes on"),
+            Step::ApproveDeployment { approved, .. } => write!(f, "deployment approved by {}", approved.by),
             Step::MarkGood { good, .. } => write!(f, "`{}` is the good release", good.release),
             Step::Hold { hold, .. } => {
                 write!(f, "held: `{}` is not tried again: {}", hold.release, hold.reason)
@@ -276,6 +284,7 @@ impl Step {
             | Step::MoveDeployment { .. }
             | Step::PauseDeployment { .. }
             | Step::ResumeDeployment { .. }
+            | Step::ApproveDeployment { .. }
             | Step::MarkGood { .. }
             | Step::Hold { .. }
             | Step::Unhold { .. }
@@ -294,6 +303,7 @@ impl Step {
             | Step::MoveDeployment { stage, .. }
             | Step::PauseDeployment { stage, .. }
             | Step::ResumeDeployment { stage, .. }
+            | Step::ApproveDeployment { stage, .. }
             | Step::MarkGood { stage, .. }
             | Step::Hold { stage, .. }
             | Step::Unhold { stage }

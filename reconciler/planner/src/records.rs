@@ -63,12 +63,23 @@ pub struct Deployment {
     pub reason: Option<String>,
     /// A person, or an alarm under `onAlarm: pause`, has stopped it from going on.
     pub paused: bool,
+    /// The approval that it may need to leave `pending`.
+    #[serde(default)]
+    pub approved: Option<Approved>,
+}
+
+/// That a person approved this very deployment: another one, of the same release too, is approved anew.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Approved {
+    pub by: String,
+    pub at: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// Waits for room.
+    /// Waits for room, for approval, or for its window.
     Pending,
     /// Moves units up to the size of batch `batch`, counted from 0.
     Rolling {

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use denv_schema::Name;
 use denv_schema::manifest::Window;
+use denv_schema::{Name, StageId};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -86,6 +86,11 @@ pub enum WaitingOn {
         host: Name,
         reason: String,
     },
+    /// A person is to approve the deployment.
+    Approval {
+        stage: StageId,
+        to: Name,
+    },
     /// The stage's windows are closed; this one is the next to be open, at `until`.
     Window {
         window: Window,
@@ -113,6 +118,7 @@ impl WaitingOn {
             | WaitingOn::Window { until, .. }
             | WaitingOn::Freeze { until, .. } => Some(*until),
             WaitingOn::Room { .. }
+            | WaitingOn::Approval { .. }
             | WaitingOn::Unsupported { .. }
             | WaitingOn::SilentHosts { .. }
             | WaitingOn::Stop { .. }
@@ -195,6 +201,10 @@ impl fmt::Display for WaitingOn {
                 write!(f, "{failures} units failed in a row; the next is tried at {until}")
             }
             WaitingOn::Unhealthy { host, reason } => write!(f, "unhealthy on `{host}`: {reason}"),
+            WaitingOn::Approval { stage, to } => write!(
+                f,
+                "there is room for `{to}`, and a person is to approve it: `denv rollout approve {stage} --release {to}`"
+            ),
             WaitingOn::Window { window, until } => {
                 write!(f, "outside its windows until {until}, when `{window}` is open")
             }

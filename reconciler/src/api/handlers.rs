@@ -120,7 +120,7 @@ pub(super) async fn rollout(
     let id = find_stage(&*api.world().await?, &environment, &stage)?.stage;
     person.must(Access::Operator, &id)?;
     let (sender, answer) = oneshot::channel();
-    let ask = Ask { stage: id, action: request.action, who: person.name(), answer: sender };
+    let ask = Ask { stage: id, request, who: person.name(), answer: sender };
     let mut changes = api.state.clone();
     changes.mark_unchanged();
     let stopping = || ApiError::unavailable("the control plane is stopping");

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use denv_planner::{Deployment, Subject, UnitRecord, UnitStatus, World, status};
+use denv_planner::{Approved, Deployment, Subject, UnitRecord, UnitStatus, World, status};
 use denv_schema::api::{
-    DeploymentView, GatewayView, HeldView, HostView, ManifestView, StageView, UnitView, WaitingView,
+    ApprovedView, DeploymentView, GatewayView, HeldView, HostView, ManifestView, StageView, UnitView,
+    WaitingView,
 };
 use denv_schema::manifest::Kind;
 use denv_schema::{Catalog, Digest, Name, StageId, UnitId};
@@ -60,6 +61,10 @@ pub(super) fn deployment(stage: &StageId, deployment: &Deployment) -> Deployment
         reason: deployment.reason.clone(),
         opened: deployment.opened,
         since: deployment.since,
+        approved: deployment
+            .approved
+            .as_ref()
+            .map(|Approved { by, at }| ApprovedView { by: by.clone(), at: *at }),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use denv_planner::actions::{Refusal, act};
 use denv_planner::{Observed, Plan, Records, World, checker, plan, routes};
-use denv_schema::api::{Level, RolloutAction};
+use denv_schema::api::{Level, RolloutRequest};
 use denv_schema::wire::{CommandOutcome, CommandResult, Term};
 use denv_schema::{Catalog, Digest, Name, StageId};
 use jiff::Timestamp;
@@ -33,7 +33,7 @@ pub struct State {
 /// What a person asks of a stage.
 pub struct Ask {
     pub stage: StageId,
-    pub action: RolloutAction,
+    pub request: RolloutRequest,
     pub who: String,
     pub answer: oneshot::Sender<Result<(), AskError>>,
 }
@@ -176,7 +176,7 @@ impl Orchestrator {
             let _ = ask.answer.send(Err(AskError::Store(error)));
             return;
         }
-        let steps = act(&self.records, &ask.stage, ask.action, &ask.who, Timestamp::now());
+        let steps = act(&self.records, &ask.stage, &ask.request, &ask.who, Timestamp::now());
         let done = match steps {
             Ok(steps) => self.carry_out(&steps).await.map_err(AskError::Store),
             Err(refusal) => Err(AskError::Refused(refusal)),

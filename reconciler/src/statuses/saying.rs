@@ -141,6 +141,7 @@ mod tests {
             since: Timestamp::UNIX_EPOCH,
             reason: None,
             paused: false,
+            approved: None,
         };
         let kept = Good {
             release: spec.release.clone(),

@@ -37,7 +37,7 @@ pub struct Rollout {
     /// When no batch may begin, whatever the windows say. A rollback is never held up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub freezes: Vec<Freeze>,
-    /// Whether a person must say `denv rollout approve` first.
+    /// Whether a person must say `denv rollout approve` first, for each deployment anew. Going back needs no approval.
     #[serde(skip_serializing_if = "Approval::is_none")]
     #[schemars(extend("default" = "none"))]
     pub approval: Approval,

@@ -111,6 +111,7 @@ impl<'w> Future<'w> {
             | Step::MoveDeployment { .. }
             | Step::PauseDeployment { .. }
             | Step::ResumeDeployment { .. }
+            | Step::ApproveDeployment { .. }
             | Step::MarkGood { .. }
             | Step::Hold { .. }
             | Step::Unhold { .. }

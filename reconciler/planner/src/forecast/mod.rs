@@ -290,6 +290,7 @@ impl<'w> Run<'w> {
             }
             Step::PauseDeployment { .. }
             | Step::ResumeDeployment { .. }
+            | Step::ApproveDeployment { .. }
             | Step::MarkGood { .. }
             | Step::Unhold { .. }
             | Step::SettleRepairs { .. }

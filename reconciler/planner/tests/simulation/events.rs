@@ -132,6 +132,7 @@ impl Simulation {
         for _ in 0..40 {
             for stage in 0..self.shape.stages.len() {
                 self.ask(stage, RolloutAction::Resume);
+                self.ask(stage, RolloutAction::Approve);
             }
             self.run(50);
             if self.unsettled().is_none() {

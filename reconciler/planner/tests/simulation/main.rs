@@ -28,6 +28,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => Just(RolloutAction::Resume),
         1 => Just(RolloutAction::Abort),
         1 => Just(RolloutAction::Retry),
+        2 => Just(RolloutAction::Approve),
     ];
     prop_oneof![
         6 => (0usize..2, 0..RELEASES).prop_map(|(stage, number)| Event::Release(stage, number)),
@@ -55,7 +56,16 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Some minutes of the world's life in which no batch may begin, by windows or by a freeze.
+/// When a stage's batches may begin: at any time, outside some minutes of the world's life, when a person agrees.
+fn when() -> impl Strategy<Value = Option<String>> {
+    (prop::option::of(closed()), prop::bool::weighted(0.3)).prop_map(|(closed, asks)| match (closed, asks) {
+        (closed, false) => closed,
+        (None, true) => Some("approval: required".to_owned()),
+        (Some(closed), true) => Some(format!("{closed}, approval: required")),
+    })
+}
+
+/// Some minutes in which no batch may begin, by windows or by a freeze.
 fn closed() -> impl Strategy<Value = String> {
     (any::<bool>(), 0u32..20, 1u32..6).prop_map(|(freeze, from, length)| {
         let to = from + length;
@@ -71,7 +81,7 @@ fn closed() -> impl Strategy<Value = String> {
 fn shape() -> impl Strategy<Value = Shape> {
     let stage = || {
         let bake = prop_oneof![Just(0u32), Just(5), Just(20)];
-        (any::<bool>(), any::<bool>(), 0u32..2, bake, any::<bool>(), prop::option::of(closed())).prop_map(
+        (any::<bool>(), any::<bool>(), 0u32..2, bake, any::<bool>(), when()).prop_map(
             |(replace, auto, max_unavailable, bake, pauses, when)| StageShape {
                 auto,
                 needs: Needs::Slots(1),

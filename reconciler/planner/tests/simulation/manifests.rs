@@ -32,7 +32,7 @@ pub struct StageShape {
     pub max_unavailable: u32,
     pub bake: u32,
     pub pauses: bool,
-    /// Its windows and freezes, as its manifest has them. A world begins on 2027-01-15, a Friday, at 08:00 UTC.
+    /// Its windows, freezes and approval, as its manifest has them. A world begins on 2027-01-15, a Friday, at 08:00 UTC.
     pub when: Option<String>,
 }
 

@@ -8,7 +8,7 @@ use denv_planner::{
     GatewayObserved, HostObserved, Observed, Plan, Records, Step, UnitPhase, UnitRecord, World, checker,
     plan, routes, status,
 };
-use denv_schema::api::RolloutAction;
+use denv_schema::api::{RolloutAction, RolloutRequest};
 use denv_schema::wire::{Command, CommandId, CommandOutcome};
 use denv_schema::{Catalog, UnitId};
 use jiff::{SignedDuration, Timestamp};
@@ -92,7 +92,8 @@ impl Simulation {
         if self.down_until.is_some() {
             return;
         }
-        if let Ok(steps) = act(&self.records, &stage_id(stage), action, "someone", self.now) {
+        let request = RolloutRequest { action, release: None };
+        if let Ok(steps) = act(&self.records, &stage_id(stage), &request, "someone", self.now) {
             self.note(format!("{action:?}"));
             steps.iter().for_each(|step| self.carry_out(step));
         }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, unreachable_pub, reason = "tests")]
 
 mod alarms;
+mod approvals;
 mod certificates;
 mod changes;
 mod clients;

@@ -37,7 +37,7 @@ nextest:
 
 # One selection of packages throughout, so that dependencies are built once.
 bench: release
-	cargo bench --locked --workspace --bench validate --bench source --bench plan --bench hot_path --bench throughput --bench figures
+	cargo bench --locked --workspace --bench validate --bench manifests --bench source --bench plan --bench hot_path --bench throughput --bench figures
 
 fmt:
 	cargo fmt --all

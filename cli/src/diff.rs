@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use denv_schema::Diagnostics;
 use denv_schema::diff::{Configuration, Diff, diff};
 use serde::Serialize;
 
@@ -85,17 +86,18 @@ pub(crate) async fn run(
         }
         (None, false) => None,
     };
+    let clone = &mut None;
     let working = || Origin::Folder(here.to_owned());
     let (before, after) = match (running, arguments.sides.as_slice()) {
-        (Some(before), []) => (before, working().read(here)?),
-        (Some(before), [after]) => (before, origin(after).read(here)?),
+        (Some(before), []) => (before, working().read(here, clone)?),
+        (Some(before), [after]) => (before, origin(after).read(here, clone)?),
         (Some(_), _) => {
             let message = "with --live or --snapshot, name only what is to be".to_owned();
             return Err(Error::Usage { message, hint: None });
         }
-        (None, []) => (Origin::Revision("HEAD".to_owned()).read(here)?, working().read(here)?),
-        (None, [before]) => (origin(before).read(here)?, working().read(here)?),
-        (None, sides) => (origin(&sides[0]).read(here)?, origin(&sides[1]).read(here)?),
+        (None, []) => (Origin::Revision("HEAD".to_owned()).read(here, clone)?, working().read(here, clone)?),
+        (None, [before]) => (origin(before).read(here, clone)?, working().read(here, clone)?),
+        (None, sides) => (origin(&sides[0]).read(here, clone)?, origin(&sides[1]).read(here, clone)?),
     };
     let Some((old, new)) = configurations(&before, &after, output) else { return Ok(Exit::Trouble) };
     let diff = diff(&old, &new);
@@ -113,15 +115,17 @@ pub(crate) fn configurations(
     after: &Side,
     output: &mut Output,
 ) -> Option<(Configuration, Configuration)> {
-    let read = |side: &Side, other: &Configuration, output: &mut Output| match side.configuration(other) {
-        Ok(configuration) => Some(configuration),
-        Err(found) => {
-            output.note(&findings::text(&found, &side.files));
-            output.note(&format!("{} is not a valid configuration", side.label));
-            None
-        }
+    let [old, new] = Configuration::pair(&before.files, &after.files);
+    let mut sound = |side: &Side, read: Result<Configuration, Diagnostics>| {
+        let found = match read {
+            Ok(configuration) if side.unreadable.is_empty() => return Some(configuration),
+            Ok(_) => side.unreadable.clone(),
+            Err(found) => side.unreadable.clone().with(&found),
+        };
+        output.note(&findings::text(&found, &side.files));
+        output.note(&format!("{} is not a valid configuration", side.label));
+        None
     };
-    let old = read(before, &Configuration::default(), output)?;
-    let new = read(after, &old, output)?;
-    Some((old, new))
+    let (old, new) = (sound(before, old), sound(after, new));
+    Some((old?, new?))
 }

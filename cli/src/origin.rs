@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use denv_planner::Snapshot;
 use denv_repository::{Clone as Repository, CloneError};
 use denv_schema::Diagnostics;
-use denv_schema::diff::Configuration;
 use denv_schema::tree::{self, Files, ReadError};
 
 /// One side of a comparison.
@@ -65,7 +64,8 @@ impl Origin {
         }
     }
 
-    pub(crate) fn read(&self, here: &Path) -> Result<Side, OriginError> {
+    /// `repository` is the clone around `here`, once it was needed.
+    pub(crate) fn read(&self, here: &Path, repository: &mut Option<Repository>) -> Result<Side, OriginError> {
         match self {
             Origin::Folder(path) => {
                 let label =
@@ -80,7 +80,10 @@ impl Origin {
                 Ok(Side { label: "standard input".to_owned(), files, unreadable: Diagnostics::default() })
             }
             Origin::Revision(revision) => {
-                let repository = Repository::around(here)?;
+                let repository = match repository {
+                    Some(repository) => repository,
+                    None => repository.insert(Repository::around(here)?),
+                };
                 let commit = repository.commit(revision)?;
                 let (files, unreadable) = repository.manifests(&commit)?;
                 let short = commit.id.get(..10).unwrap_or(&commit.id);
@@ -104,14 +107,6 @@ impl Side {
             |revision| format!("the control plane at {revision}"),
         );
         Side { label, files: snapshot.files(), unreadable: Diagnostics::default() }
-    }
-
-    /// As a valid configuration, or everything that is wrong with it. Files that read as in `other` are read once.
-    pub(crate) fn configuration(&self, other: &Configuration) -> Result<Configuration, Diagnostics> {
-        if !self.unreadable.is_empty() {
-            return Err(self.unreadable.clone());
-        }
-        other.again(&self.files)
     }
 }
 

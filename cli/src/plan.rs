@@ -89,7 +89,7 @@ pub(crate) async fn run(
     }
     let desired = arguments.desired.as_ref();
     let desired = desired.map_or_else(|| Origin::Folder(here.to_owned()), |text| Origin::typed(text, here));
-    let (before, after) = (Side::of_snapshot(&snapshot), desired.read(here)?);
+    let (before, after) = (Side::of_snapshot(&snapshot), desired.read(here, &mut None)?);
     let Some((old, new)) = configurations(&before, &after, output) else { return Ok(Exit::Trouble) };
     if arguments.from_nothing {
         snapshot.observed = assumed(&new.catalog, snapshot.taken_at);

@@ -1,17 +1,21 @@
 //! A person's clone, or a CI job's.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use denv_schema::Diagnostics;
 use denv_schema::tree::Files;
 use git2::Repository;
 
-use crate::{GitError, tree};
+use crate::GitError;
+use crate::tree::Blobs;
 
 pub struct Clone {
     repository: Repository,
     /// From the clone's root to where it was looked for, with `/`.
     here: String,
+    /// Two commits that are compared have most files in common.
+    blobs: RefCell<Blobs>,
 }
 
 /// A commit that a revision names.
@@ -43,7 +47,7 @@ impl Clone {
         let root = repository.workdir().and_then(|root| root.canonicalize().ok());
         let here = root.and_then(|root| Some(path.canonicalize().ok()?.strip_prefix(root).ok()?.to_owned()));
         let here = here.unwrap_or_default().to_string_lossy().replace('\\', "/");
-        Ok(Clone { repository, here })
+        Ok(Clone { repository, here, blobs: RefCell::default() })
     }
 
     /// The commit that a revision (`HEAD~1`, a branch, a tag, a hash) names.
@@ -65,7 +69,7 @@ impl Clone {
     pub fn manifests(&self, commit: &Commit) -> Result<(Files, Diagnostics), CloneError> {
         let read = |source: GitError| CloneError::Read { revision: commit.id.clone(), source };
         let id = git2::Oid::from_str(&commit.id).map_err(|error| read(error.into()))?;
-        tree::manifests(&self.repository, id, &self.here).map_err(read)
+        self.blobs.borrow_mut().manifests(&self.repository, id, &self.here).map_err(read)
     }
 }
 

@@ -16,6 +16,7 @@ pub use fields::FieldChange;
 
 use crate::catalog::{Entry, Reading};
 use crate::manifest::{AnyManifest, Kind};
+use crate::tree::Files;
 use crate::{Catalog, Diagnostics};
 
 /// A configuration that is valid, with where its manifests stand.
@@ -27,17 +28,25 @@ pub struct Configuration {
 
 impl Configuration {
     /// The configuration of these files, or everything that is wrong with them.
-    pub fn of(files: &crate::tree::Files) -> Result<Self, Diagnostics> {
+    pub fn of(files: &Files) -> Result<Self, Diagnostics> {
         let reading = Reading::of(files);
         let catalog = reading.catalog(&BTreeMap::new())?;
         Ok(Configuration { reading, catalog })
     }
 
-    /// The same for files of which most read as they do in this one.
-    pub fn again(&self, files: &crate::tree::Files) -> Result<Self, Diagnostics> {
-        let reading = self.reading.again(files);
-        let catalog = reading.catalog(&BTreeMap::new())?;
-        Ok(Configuration { reading, catalog })
+    /// Two configurations at once: what they have in common is read once, and each is judged by itself.
+    pub fn pair(before: &Files, after: &Files) -> [Result<Self, Diagnostics>; 2] {
+        let old = Reading::of(before);
+        let new = old.again(after);
+        let judge = |reading: Reading| {
+            let catalog = reading.catalog(&BTreeMap::new())?;
+            Ok(Configuration { reading, catalog })
+        };
+        std::thread::scope(|scope| {
+            let old = scope.spawn(|| judge(old));
+            let new = judge(new);
+            [old.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), new]
+        })
     }
 }
 

@@ -66,7 +66,11 @@ pub(crate) fn preview(preview: &Preview) -> String {
         let (subject, since, on) = (escaped(&wait.subject), length(wait.since), escaped(&wait.on));
         format!("- ⚠️ **{subject}** waits after {since}: {on}")
     });
-    let warnings: Vec<String> = warnings.chain(waits).collect();
+    let asks = forecast
+        .approvals
+        .iter()
+        .map(|stage| format!("- ✋ {} waits for a person's approval first", code(&stage.to_string())));
+    let warnings: Vec<String> = warnings.chain(waits).chain(asks).collect();
     if !warnings.is_empty() {
         page.section(&warnings.join("\n"));
     }

@@ -83,6 +83,13 @@ fn length(seconds: u64) -> String {
     match seconds {
         0..=89 => format!("{seconds} s"),
         90..=5_399 => format!("{} min", seconds.div_ceil(60)),
+        172_800.. => {
+            let hours = seconds.div_ceil(3_600);
+            match hours % 24 {
+                0 => format!("{} d", hours / 24),
+                rest => format!("{} d {rest} h", hours / 24),
+            }
+        }
         _ => {
             let minutes = seconds.div_ceil(60);
             match minutes % 60 {

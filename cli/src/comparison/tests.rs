@@ -2,8 +2,8 @@ use super::*;
 
 #[test]
 fn lengths_are_said_as_people_say_them() {
-    let said = [45, 90, 719, 5_400, 4_800 + 3_600].map(length);
-    assert_eq!(said, ["45 s", "2 min", "12 min", "1 h 30 min", "2 h 20 min"]);
+    let said = [45, 90, 719, 5_400, 8_400, 200_000].map(length);
+    assert_eq!(said, ["45 s", "2 min", "12 min", "1 h 30 min", "2 h 20 min", "2 d 8 h"]);
 }
 
 #[test]

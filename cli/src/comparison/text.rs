@@ -80,6 +80,9 @@ pub(crate) fn preview(preview: &Preview) -> String {
     for cost in &preview.forecast.cost {
         let _ = writeln!(text, "{}", super::cost(cost));
     }
+    for stage in &preview.forecast.approvals {
+        let _ = writeln!(text, "{} {stage} waits for a person's approval first", "asks:".yellow().bold());
+    }
     for violation in &preview.forecast.violations {
         let _ = writeln!(text, "{} denv would stop this plan: {violation}", "fault:".red().bold());
     }

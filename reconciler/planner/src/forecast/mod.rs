@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{Plan, Step, Subject};
-use crate::records::{Phase, Records};
+use crate::records::{Approved, Phase, Records};
 use crate::waiting::WaitingOn;
 use crate::world::World;
 use crate::{checker, deployment};
@@ -39,6 +39,8 @@ pub struct Forecast {
     pub fleets: BTreeMap<Name, Room>,
     /// What an hour costs, in each currency in which fleets have prices.
     pub cost: Vec<HourlyCost>,
+    /// Stages that a person has to approve first. The rest is told as if that were done at once.
+    pub approvals: Vec<StageId>,
     /// What still would not go on at the end, and why.
     pub waiting: Vec<Wait>,
     /// Seconds until there is nothing left to do; none if something waits for a person or for room.
@@ -96,7 +98,7 @@ pub enum Does {
         release: Name,
         reason: String,
     },
-    /// The stage waits for its window, or for the end of a freeze, and then goes on.
+    /// The stage waits for its window, for the end of a freeze, or for a person's approval, and then goes on.
     Wait {
         on: String,
     },
@@ -150,6 +152,9 @@ pub fn forecast(world: &World<'_>, pace: Pace) -> Forecast {
         if run.is_at_rest() {
             return run.end(&planned, true);
         }
+        if run.approve(&planned) {
+            continue;
+        }
         idle += 1;
         let next = run.future.next().into_iter().chain(planned.wake_at).filter(|at| *at > run.now).min();
         match next.filter(|at| at.duration_since(world.now) < HORIZON && idle < MOST_IDLE) {
@@ -176,6 +181,7 @@ struct Run<'w> {
     /// Stages whose deployment this forecast saw, with when it was over.
     deployments: BTreeMap<StageId, Option<Timestamp>>,
     waits: BTreeMap<(Subject, String), Timestamp>,
+    approvals: Vec<StageId>,
     violations: Vec<String>,
 }
 
@@ -197,6 +203,7 @@ impl<'w> Run<'w> {
             future,
             moves: Vec::new(),
             waits: BTreeMap::new(),
+            approvals: Vec::new(),
             violations: Vec::new(),
         }
     }
@@ -327,6 +334,27 @@ impl<'w> Run<'w> {
         }
     }
 
+    /// Imagines the approvals that are waited for, and says whether there were any.
+    fn approve(&mut self, planned: &Plan) -> bool {
+        let mut steps = Vec::new();
+        for (subject, on) in &planned.waiting {
+            if let (Subject::Stage(stage), WaitingOn::Approval { .. }) = (subject, on) {
+                let does = Does::Wait { on: on.to_string() };
+                self.moves.push(Move {
+                    after: self.after(self.now),
+                    stage: stage.clone(),
+                    batch: None,
+                    does,
+                });
+                self.approvals.push(stage.clone());
+                let approved = Approved { by: "whoever reads this preview".to_owned(), at: self.now };
+                steps.push(Step::ApproveDeployment { stage: stage.clone(), approved });
+            }
+        }
+        self.carry_out(&steps);
+        !steps.is_empty()
+    }
+
     /// Nothing is under way, and nothing is wanted.
     fn is_at_rest(&self) -> bool {
         let over = |stage: &crate::StageRecord| {
@@ -374,6 +402,7 @@ impl<'w> Run<'w> {
             moves: self.moves.clone(),
             fleets: self.fleets.clone(),
             cost: self.costs.finish(),
+            approvals: self.approvals.clone(),
             waiting,
             violations: self.violations.clone(),
         }

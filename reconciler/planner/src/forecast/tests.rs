@@ -275,18 +275,19 @@ fn a_closed_window_is_waited_for_and_then_it_goes_on() {
 }
 
 #[test]
-fn what_a_person_is_to_approve_does_not_go_through_by_itself() {
+fn what_a_person_is_to_approve_is_told_as_if_it_were_approved() {
     let scene = Scene::at_rest(&catalog("one", 2, "surge"));
-    let after =
-        catalog_when("two", 2, "surge", ", approval: required, windows: [{from: '10:00', to: '10:02'}]");
-    assert_snapshot!(text(&forecast(&scene.world(&after), Pace::Expected)), @"
-       0s pending
-    chat/prod pending after None
-    f: 2 > 2 > 2 of 4 CPU slots
-    0.2 > 0.2 > 0.2 USD an hour
-    stage chat/prod since 0s: there is room for `two`, and a person is to approve it: `denv rollout approve chat/prod --release two`
-    rest after None
-    ");
+    let after = catalog_when("two", 2, "surge", ", approval: required");
+    let forecast = forecast(&scene.world(&after), Pace::Expected);
+    assert_eq!(forecast.approvals, ["chat/prod".parse().unwrap()]);
+    assert_eq!((forecast.waiting.len(), forecast.seconds), (0, Some(280)));
+    let told = text(&forecast);
+    assert!(
+        told.starts_with(
+            "   0s pending\n   0s wait: there is room for `two`, and a person is to approve it: "
+        ),
+        "{told}"
+    );
 }
 
 #[test]

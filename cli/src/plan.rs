@@ -6,6 +6,7 @@ use clap::Args;
 use denv_planner::forecast::{Forecast, Pace, assumed, forecast};
 use denv_planner::{Snapshot, World};
 use denv_schema::diff::{Diff, diff};
+use denv_schema::unheeded::unheeded;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -15,6 +16,7 @@ use crate::diff::{Form, configurations};
 use crate::error::Error;
 use crate::origin::{self, Origin, Side};
 use crate::output::{Exit, Output};
+use crate::validate::warn;
 
 /// Show what the control plane would do if this were in force: units, hosts, batches, time, room
 #[derive(Debug, Args)]
@@ -91,6 +93,7 @@ pub(crate) async fn run(
     let desired = desired.map_or_else(|| Origin::Folder(here.to_owned()), |text| Origin::typed(text, here));
     let (before, after) = (Side::of_snapshot(&snapshot), desired.read(here, &mut None)?);
     let Some((old, new)) = configurations(&before, &after, output) else { return Ok(Exit::Trouble) };
+    warn(&unheeded(&new.catalog), output);
     if arguments.from_nothing {
         snapshot.observed = assumed(&new.catalog, snapshot.taken_at);
     }

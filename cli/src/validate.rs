@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use denv_schema::Catalog;
 use denv_schema::manifest::Kind;
+use denv_schema::unheeded::unheeded;
 use owo_colors::OwoColorize as _;
 
 use crate::error::Error;
@@ -59,7 +60,10 @@ pub(crate) fn run(arguments: &Validate, output: &mut Output) -> Result<Exit, Err
         Ok(catalog) if unreadable.is_empty() => {
             let summary = summary(&catalog).ok_or_else(nothing)?;
             match arguments.output {
-                Form::Text => output.say(&format!("{} {summary}", "valid:".green().bold()))?,
+                Form::Text => {
+                    output.say(&format!("{} {summary}", "valid:".green().bold()))?;
+                    warn(&unheeded(&catalog), output);
+                }
                 form => findings::tell(&unreadable, &files, form, output)?,
             }
             return Ok(Exit::Done);
@@ -69,6 +73,20 @@ pub(crate) fn run(arguments: &Validate, output: &mut Output) -> Result<Exit, Err
     };
     findings::tell(&found, &files, arguments.output, output)?;
     Ok(Exit::No)
+}
+
+/// Settings that have no effect yet, a few of them by name.
+pub(crate) fn warn(unheeded: &[String], output: &mut Output) {
+    const MOST: usize = 8;
+    if unheeded.is_empty() {
+        return;
+    }
+    let rest = if unheeded.len() > MOST { ", …" } else { "" };
+    let named = unheeded.iter().take(MOST).map(String::as_str).collect::<Vec<_>>().join(", ");
+    output.warn(&format!(
+        "{} kept, and not acted on by this version: {named}{rest}",
+        counted(unheeded.len(), "setting")
+    ));
 }
 
 /// `12 manifests (2 hosts, 1 stage, …)`, where there are any.

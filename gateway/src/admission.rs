@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use denv_schema::manifest::Routing;
+use denv_schema::manifest::{CustomerSpec, Routing};
 use denv_schema::wire::GatewayConfig;
 use denv_schema::{Digest, Name, StageId};
+use jiff::Timestamp;
 use subtle::ConstantTimeEq as _;
 
 use crate::metrics::{EndpointMetrics, Metrics};
@@ -29,6 +30,7 @@ struct Snapshot {
 /// What a key is good for.
 pub(crate) struct Grant {
     hash: Digest,
+    expires: Option<Timestamp>,
     pub(crate) key: Name,
     pub(crate) customer: Name,
     models: Arc<BTreeMap<String, Arc<Model>>>,
@@ -51,6 +53,8 @@ pub(crate) enum AdmissionError {
     NoKey,
     #[error("the API key is not valid")]
     WrongKey,
+    #[error("the API key has expired")]
+    ExpiredKey,
     /// The same whether it is unknown or another's, so nothing leaks.
     #[error("the model `{0}` does not exist or you do not have access to it")]
     UnknownModel(String),
@@ -78,10 +82,12 @@ impl Admission {
         let hash = Digest::of_bytes(key);
         let grant = snapshot.grants.get(&hash).ok_or(AdmissionError::WrongKey)?;
         // The map has compared already, but not in constant time.
-        if bool::from(grant.hash.as_bytes().ct_eq(hash.as_bytes())) {
-            Ok(grant.clone())
-        } else {
-            Err(AdmissionError::WrongKey)
+        if !bool::from(grant.hash.as_bytes().ct_eq(hash.as_bytes())) {
+            return Err(AdmissionError::WrongKey);
+        }
+        match grant.expires.filter(|expires| *expires <= Timestamp::now()) {
+            Some(_) => Err(AdmissionError::ExpiredKey),
+            None => Ok(grant.clone()),
         }
     }
 
@@ -95,7 +101,7 @@ impl Admission {
                 let mut models = BTreeMap::new();
                 for (endpoint, offered) in &models_of {
                     if customer.endpoints.is_empty() || customer.endpoints.contains(endpoint) {
-                        for model in offered {
+                        for model in offered.iter().filter(|it| may_serve(config, customer, &it.stage)) {
                             // Of two endpoints with a model of one name, the first by name serves it.
                             models.entry(model.name.clone()).or_insert_with(|| model.clone());
                         }
@@ -112,6 +118,7 @@ impl Admission {
             };
             let grant = Grant {
                 hash: spec.hash,
+                expires: spec.expires,
                 key: key.clone(),
                 customer: spec.customer.clone(),
                 models: models.clone(),
@@ -146,6 +153,14 @@ impl Grant {
     pub(crate) fn models(&self) -> impl Iterator<Item = &Model> {
         self.models.values().map(Arc::as_ref)
     }
+}
+
+/// Whether the stage keeps traffic where the customer allows it to be.
+fn may_serve(config: &GatewayConfig, customer: &CustomerSpec, stage: &StageId) -> bool {
+    let kept = || {
+        config.residency.get(stage).is_some_and(|kept| kept.iter().all(|it| customer.residency.contains(it)))
+    };
+    customer.residency.is_empty() || kept()
 }
 
 fn bearer(authorization: &[u8]) -> Option<&[u8]> {
@@ -212,6 +227,34 @@ mod tests {
         }
         let unconfigured = Admission::new(Arc::new(Metrics::new()));
         assert_eq!(unconfigured.grant(Some(b"Bearer sk-1")).err(), Some(AdmissionError::NoConfiguration));
+    }
+
+    #[test]
+    fn a_key_that_has_expired_opens_nothing() {
+        let mut config = config();
+        let at = |text: &str| Some(text.parse().unwrap());
+        config.keys.get_mut("one").unwrap().expires = at("2020-01-01T00:00:00Z");
+        config.keys.get_mut("two").unwrap().expires = at("2999-01-01T00:00:00Z");
+        let admission = admission();
+        admission.apply(&config);
+        assert_eq!(admission.grant(Some(b"Bearer sk-1")).err(), Some(AdmissionError::ExpiredKey));
+        assert!(admission.grant(Some(b"Bearer sk-2")).is_ok());
+    }
+
+    #[test]
+    fn a_customer_is_served_only_where_its_residency_allows() {
+        let mut config = config();
+        let names = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect::<Vec<Name>>();
+        config.customers.get_mut("everyone").unwrap().residency = names(&["eu", "ch"]);
+        config.residency.insert("chat/prod".parse().unwrap(), names(&["eu"]));
+        config.residency.insert("chat/big".parse().unwrap(), names(&["eu", "us"]));
+        let admission = admission();
+        admission.apply(&config);
+        let one = admission.grant(Some(b"Bearer sk-1")).unwrap();
+        // `big` may be served in the US, and `odd` anywhere.
+        assert_eq!(one.models().map(|model| model.name.as_str()).collect::<Vec<_>>(), ["small"]);
+        // Who says nothing is served anywhere.
+        assert!(admission.grant(Some(b"Bearer sk-2")).unwrap().model("odd").is_ok());
     }
 
     #[test]

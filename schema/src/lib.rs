@@ -19,6 +19,7 @@ pub mod quantity;
 pub mod reference;
 pub mod secret;
 pub mod tree;
+pub mod unheeded;
 pub mod wire;
 mod yaml;
 

@@ -260,6 +260,9 @@ pub struct GatewayConfig {
     pub customers: BTreeMap<Name, crate::manifest::CustomerSpec>,
     pub keys: BTreeMap<Name, crate::manifest::KeySpec>,
     pub routing: BTreeMap<StageId, crate::manifest::Routing>,
+    /// The jurisdictions that each stage keeps traffic in; those that keep it nowhere are left out.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub residency: BTreeMap<StageId, Vec<Name>>,
 }
 
 /// A unit as gateways reach it.

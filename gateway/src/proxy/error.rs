@@ -35,9 +35,9 @@ impl ProxyError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             ProxyError::Admission(AdmissionError::NoConfiguration) => StatusCode::SERVICE_UNAVAILABLE,
-            ProxyError::Admission(AdmissionError::NoKey | AdmissionError::WrongKey) => {
-                StatusCode::UNAUTHORIZED
-            }
+            ProxyError::Admission(
+                AdmissionError::NoKey | AdmissionError::WrongKey | AdmissionError::ExpiredKey,
+            ) => StatusCode::UNAUTHORIZED,
             ProxyError::Admission(AdmissionError::UnknownModel(_)) => StatusCode::NOT_FOUND,
             ProxyError::Request(_) | ProxyError::RequestBroken => StatusCode::BAD_REQUEST,
             ProxyError::RequestTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -52,7 +52,9 @@ impl ProxyError {
     /// The class of the error, in the words of OpenAI's API where it has some.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
-            ProxyError::Admission(AdmissionError::NoKey | AdmissionError::WrongKey)
+            ProxyError::Admission(
+                AdmissionError::NoKey | AdmissionError::WrongKey | AdmissionError::ExpiredKey,
+            )
             | ProxyError::Admission(AdmissionError::UnknownModel(_))
             | ProxyError::Request(_)
             | ProxyError::RequestTooLarge
@@ -70,9 +72,9 @@ impl ProxyError {
     pub(crate) fn code(&self) -> Option<&'static str> {
         match self {
             ProxyError::Admission(AdmissionError::NoConfiguration) => Some("no_configuration"),
-            ProxyError::Admission(AdmissionError::NoKey | AdmissionError::WrongKey) => {
-                Some("invalid_api_key")
-            }
+            ProxyError::Admission(
+                AdmissionError::NoKey | AdmissionError::WrongKey | AdmissionError::ExpiredKey,
+            ) => Some("invalid_api_key"),
             ProxyError::Admission(AdmissionError::UnknownModel(_)) => Some("model_not_found"),
             ProxyError::Request(_) | ProxyError::RequestBroken => None,
             ProxyError::RequestTooLarge => Some("request_too_large"),

@@ -82,6 +82,12 @@ impl Catalog {
             customers: self.customers.clone(),
             keys: self.keys.clone(),
             routing: self.stages.iter().map(|(id, stage)| (id.clone(), stage.routing.clone())).collect(),
+            residency: self
+                .stages
+                .iter()
+                .filter(|(_, stage)| !stage.residency.is_empty())
+                .map(|(id, stage)| (id.clone(), stage.residency.clone()))
+                .collect(),
         }
     }
 

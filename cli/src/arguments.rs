@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::access::Access;
 use crate::apply::{Apply, Delete};
 use crate::client::Connection;
 use crate::comment::Comment;
@@ -50,6 +51,7 @@ pub(crate) enum Verb {
     Host(Host),
     Gateway(Gateway),
     Source(Source),
+    Access(Access),
     Key(Key),
     Usage(Usage),
     Events(Events),

@@ -1,20 +1,17 @@
 //! `denv key`: keys are made here, offline. A manifest holds a key's hash; nobody but its owner holds the key.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use denv_schema::manifest::{ApiVersion, KeySpec, Kind, Limits, Manifest, Metadata};
 use denv_schema::{Digest, Name};
-use rand::TryRngCore as _;
-use rand::rngs::OsRng;
 use serde_json::json;
 
 use crate::error::Error;
 use crate::output::{Exit, Output, yaml};
+use crate::random;
 
 /// Make API keys for customers
 #[derive(Debug, Args)]
@@ -87,10 +84,10 @@ impl KeyError {
 
 pub(crate) fn run(arguments: &Key, output: &mut Output) -> Result<Exit, Error> {
     let Verb::Create(create) = &arguments.verb;
-    let key = random_key().map_err(KeyError::Random)?;
+    let key = random::text(PREFIX).map_err(KeyError::Random)?;
     let manifest = manifest(create.name.clone(), create.customer.clone(), &key);
     if let Some(path) = &create.key_file {
-        write_new(path, &key).map_err(|source| KeyError::Write { path: path.clone(), source })?;
+        random::write_new(path, &key).map_err(|source| KeyError::Write { path: path.clone(), source })?;
         output.note(&format!("the key is in `{}`", path.display()));
     }
     match create.output {
@@ -108,22 +105,6 @@ pub(crate) fn run(arguments: &Key, output: &mut Output) -> Result<Exit, Error> {
 }
 
 const PREFIX: &str = "sk-denv-";
-const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/// 62^43 is just above 2^256.
-const DIGITS: usize = 43;
-
-fn random_key() -> Result<String, rand::rand_core::OsError> {
-    let mut key = PREFIX.to_owned();
-    let mut bytes = [0u8; 64];
-    while key.len() < PREFIX.len() + DIGITS {
-        OsRng.try_fill_bytes(&mut bytes)?;
-        // The largest multiple of 62 in a byte: beyond it some digits would come up more often.
-        let fair = bytes.iter().filter(|byte| **byte < 248);
-        let missing = PREFIX.len() + DIGITS - key.len();
-        key.extend(fair.take(missing).map(|byte| char::from(ALPHABET[usize::from(*byte % 62)])));
-    }
-    Ok(key)
-}
 
 fn manifest(name: Name, customer: Name, key: &str) -> Manifest<KeySpec> {
     Manifest {
@@ -139,27 +120,12 @@ fn manifest(name: Name, customer: Name, key: &str) -> Manifest<KeySpec> {
     }
 }
 
-fn write_new(path: &Path, key: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    writeln!(file, "{key}")?;
-    file.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
     use denv_schema::Catalog;
     use denv_schema::tree::Files;
 
     use super::*;
-
-    #[test]
-    fn keys_are_random_and_of_one_form() {
-        let (one, other) = (random_key().unwrap(), random_key().unwrap());
-        assert_ne!(one, other);
-        let digits = one.strip_prefix("sk-denv-").unwrap();
-        assert_eq!(digits.len(), 43);
-        assert!(digits.bytes().all(|byte| byte.is_ascii_alphanumeric()));
-    }
 
     #[test]
     fn the_manifest_is_valid_whatever_its_name_looks_like() {

@@ -3,13 +3,14 @@
 //! | floor | modules |
 //! | --- | --- |
 //! | top | `arguments`, `error` |
-//! | | one file a verb: `validate`, `diff`, `plan`, `apply` (with delete), `promote`, `snapshot`, `comment`, `get`, `describe`, `rollout`, `host`, `gateway`, `source`, `key`, `usage`, `events`, `schema`, `explain`, `completion`, `version` |
+//! | | one file a verb: `validate`, `diff`, `plan`, `apply` (with delete), `promote`, `snapshot`, `comment`, `get`, `describe`, `rollout`, `host`, `gateway`, `source`, `access`, `key`, `usage`, `events`, `schema`, `explain`, `completion`, `version` |
 //! | | `client`: the control plane's HTTP API; `inputs`, `origin`: where manifests come from; `comparison`: how differences look; `resource`, `views`, `manifests`: how lists and their rows look |
-//! | bottom | `findings`; `output`, `table`, `text`, `time` |
+//! | bottom | `findings`; `output`, `table`, `text`, `time`, `random` |
 //!
 //! It refuses to know how anything is decided: what a manifest means is `denv-schema`'s, what happens next the
 //! control plane's. It never speaks to a host, a gateway or a store.
 
+mod access;
 mod apply;
 mod arguments;
 mod client;
@@ -32,6 +33,7 @@ mod origin;
 mod output;
 mod plan;
 mod promote;
+mod random;
 mod resource;
 mod rollout;
 mod schema;
@@ -83,6 +85,7 @@ async fn dispatch(arguments: Arguments, output: &mut Output) -> Result<Exit, Err
         Verb::Host(host) => host::run(&host, &connect(output)?, output).await,
         Verb::Gateway(gateway) => gateway::run(&gateway, &connect(output)?, output).await,
         Verb::Source(source) => source::run(&source, &connect(output)?, output).await,
+        Verb::Access(access) => access::run(&access, output),
         Verb::Key(key) => key::run(&key, output),
         Verb::Usage(usage) => usage::run(&usage, &connect(output)?, output).await,
         Verb::Events(events) => events::run(&events, &connect(output)?, output).await,

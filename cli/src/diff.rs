@@ -1,10 +1,12 @@
 //! `denv diff`: what two configurations differ in, and what each difference does.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use denv_schema::Diagnostics;
+use denv_planner::Snapshot;
 use denv_schema::diff::{Configuration, Diff, diff};
+use denv_schema::{Diagnostics, Digest, Name};
 use serde::Serialize;
 
 use crate::client::Connection;
@@ -78,14 +80,13 @@ pub(crate) async fn run(
 ) -> Result<Exit, Error> {
     let here = arguments.here.as_path();
     let origin = |text: &String| Origin::typed(text, here);
-    let running = match (&arguments.snapshot, arguments.live) {
-        (Some(path), _) => Some(Side::of_snapshot(&origin::snapshot_file(path)?)),
-        (None, true) => {
-            let client = crate::connect(connection, output)?;
-            Some(Side::of_snapshot(&client.snapshot().await?.read()?))
-        }
+    let snapshot: Option<Snapshot> = match (&arguments.snapshot, arguments.live) {
+        (Some(path), _) => Some(origin::snapshot_file(path)?),
+        (None, true) => Some(crate::connect(connection, output)?.snapshot().await?.read()?),
         (None, false) => None,
     };
+    let running = snapshot.as_ref().map(Side::of_snapshot);
+    let deployed = snapshot.map(|snapshot| snapshot.deployed).unwrap_or_default();
     let clone = &mut None;
     let working = || Origin::Folder(here.to_owned());
     let (before, after) = match (running, arguments.sides.as_slice()) {
@@ -99,7 +100,9 @@ pub(crate) async fn run(
         (None, [before]) => (origin(before).read(here, clone)?, working().read(here, clone)?),
         (None, sides) => (origin(&sides[0]).read(here, clone)?, origin(&sides[1]).read(here, clone)?),
     };
-    let Some((old, new)) = configurations(&before, &after, output) else { return Ok(Exit::Trouble) };
+    let Some((old, new)) = configurations(&before, &after, &deployed, output) else {
+        return Ok(Exit::Trouble);
+    };
     let diff = diff(&old, &new);
     match arguments.output {
         Form::Text => output.say(&text::diff(&before.label, &after.label, &diff))?,
@@ -109,13 +112,15 @@ pub(crate) async fn run(
     Ok(if diff.is_empty() { Exit::Done } else { Exit::No })
 }
 
-/// Both sides, if both are valid; else what is wrong has been said.
+/// Both sides, if both are valid; else what is wrong has been said. `deployed` holds the releases that have run, which may
+/// not read otherwise.
 pub(crate) fn configurations(
     before: &Side,
     after: &Side,
+    deployed: &BTreeMap<Name, Digest>,
     output: &mut Output,
 ) -> Option<(Configuration, Configuration)> {
-    let [old, new] = Configuration::pair(&before.files, &after.files);
+    let [old, new] = Configuration::pair(&before.files, &after.files, deployed);
     let mut sound = |side: &Side, read: Result<Configuration, Diagnostics>| {
         let found = match read {
             Ok(configuration) if side.unreadable.is_empty() => return Some(configuration),

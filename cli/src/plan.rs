@@ -92,7 +92,9 @@ pub(crate) async fn run(
     let desired = arguments.desired.as_ref();
     let desired = desired.map_or_else(|| Origin::Folder(here.to_owned()), |text| Origin::typed(text, here));
     let (before, after) = (Side::of_snapshot(&snapshot), desired.read(here, &mut None)?);
-    let Some((old, new)) = configurations(&before, &after, output) else { return Ok(Exit::Trouble) };
+    let Some((old, new)) = configurations(&before, &after, &snapshot.deployed, output) else {
+        return Ok(Exit::Trouble);
+    };
     warn(&unheeded(&new.catalog), output);
     if arguments.from_nothing {
         snapshot.observed = assumed(&new.catalog, snapshot.taken_at);

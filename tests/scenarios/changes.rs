@@ -93,6 +93,14 @@ async fn what_is_planned_is_what_happens_and_git_has_it_afterwards() {
         markdown.out
     );
 
+    // What has run may not read otherwise.
+    let software = std::path::Path::new(&wanted).join("software.yaml");
+    let text = std::fs::read_to_string(&software).unwrap();
+    std::fs::write(&software, text.replacen("cpuSlots: 1", "cpuSlots: 2", 1)).unwrap();
+    let changed = as_admin(&fixture, &["plan", &wanted]).await;
+    assert_eq!(changed.status, 2, "{}", changed.out);
+    assert!(changed.err.contains("error[changed-release]: release `r1` was deployed"), "{}", changed.err);
+
     let applied = as_admin(&fixture, &["apply", "-f", &file, "--wait", "-m", "Move to r2"]).await;
     assert_eq!(applied.status, 0, "{} {}", applied.out, applied.err);
     let units = fixture.client().unwrap().stage(STAGE).await.unwrap().units;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use denv_schema::tree::Files;
+use denv_schema::{Digest, Name};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,9 @@ pub struct Snapshot {
     pub revision: Option<String>,
     /// The manifests in force, by path. They are UTF-8, or they would not be in force.
     pub manifests: BTreeMap<String, String>,
+    /// Releases that have run, which may not read otherwise.
+    #[serde(default)]
+    pub deployed: BTreeMap<Name, Digest>,
     pub records: Records,
     pub observed: Observed,
 }
@@ -33,6 +37,7 @@ impl Snapshot {
             taken_at,
             revision: None,
             manifests: BTreeMap::new(),
+            deployed: BTreeMap::new(),
             records: Records::default(),
             observed: Observed::default(),
         }

@@ -60,6 +60,7 @@ pub(super) async fn snapshot(Extracted(api): Shared, person: Person) -> Answer<S
         taken_at: Timestamp::now(),
         revision,
         manifests,
+        deployed: api.store.deployed_releases().await?,
         records: state.records.clone(),
         observed: state.observed.clone(),
     }))

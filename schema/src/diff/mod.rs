@@ -17,7 +17,7 @@ pub use fields::FieldChange;
 use crate::catalog::{Entry, Reading};
 use crate::manifest::{AnyManifest, Kind};
 use crate::tree::Files;
-use crate::{Catalog, Diagnostics};
+use crate::{Catalog, Diagnostics, Digest, Name};
 
 /// A configuration that is valid, with where its manifests stand.
 #[derive(Clone, Debug, Default)]
@@ -34,17 +34,22 @@ impl Configuration {
         Ok(Configuration { reading, catalog })
     }
 
-    /// Two configurations at once: what they have in common is read once, and each is judged by itself.
-    pub fn pair(before: &Files, after: &Files) -> [Result<Self, Diagnostics>; 2] {
+    /// Two configurations at once: what they have in common is read once, and each is judged by itself; the later one with
+    /// the releases that have run.
+    pub fn pair(
+        before: &Files,
+        after: &Files,
+        deployed: &BTreeMap<Name, Digest>,
+    ) -> [Result<Self, Diagnostics>; 2] {
         let old = Reading::of(before);
         let new = old.again(after);
-        let judge = |reading: Reading| {
-            let catalog = reading.catalog(&BTreeMap::new())?;
+        let judge = |reading: Reading, deployed: &BTreeMap<Name, Digest>| {
+            let catalog = reading.catalog(deployed)?;
             Ok(Configuration { reading, catalog })
         };
         std::thread::scope(|scope| {
-            let old = scope.spawn(|| judge(old));
-            let new = judge(new);
+            let old = scope.spawn(|| judge(old, &BTreeMap::new()));
+            let new = judge(new, deployed);
             [old.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), new]
         })
     }

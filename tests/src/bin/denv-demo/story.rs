@@ -120,6 +120,10 @@ async fn end(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.repository.edit("service.yaml", "units: {min: 2}", "units: {min: 0}")?;
     cluster.repository.edit("service.yaml", "release: smollm2-r3", "release: smollm2-r2")?;
     cluster.push("Run nothing").await?;
+    let awaiting =
+        cluster.client()?.source().await?.awaiting.context("what ends every unit waits for a person")?;
+    tell::line("that would end every unit, so a person has to approve it");
+    command(cluster, &["source", "approve", "main", &awaiting.revision.commit]).await?;
     follow(cluster, "all engines to stop", |view| view.units.is_empty()).await?;
     let gateway = cluster.gateway.as_mut().context("the gateway runs")?.stop(Duration::from_secs(15))?;
     let mut statuses = vec![gateway];

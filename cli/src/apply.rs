@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use denv_schema::api::short;
 use denv_schema::change::{ChangeRequest, ChangeView};
 use denv_schema::diff::ManifestKey;
 use denv_schema::manifest::Kind;
@@ -238,7 +239,6 @@ async fn only_source(client: &Client) -> Result<String, Error> {
 }
 
 fn tell(view: &ChangeView, how: &How, output: &mut Output) -> Result<(), Error> {
-    let short = |commit: &str| commit.get(..10).unwrap_or(commit).to_owned();
     let target = format!("{} of source `{}`", view.branch, view.source);
     let base = format!("{} at {}", target, short(&view.base));
     output.say(&text::diff(&base, "what was given", &view.diff))?;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use denv_planner::Snapshot;
 use denv_repository::{Clone as Repository, CloneError};
 use denv_schema::Diagnostics;
+use denv_schema::api::short;
 use denv_schema::tree::{self, Files, ReadError};
 
 /// One side of a comparison.
@@ -86,7 +87,7 @@ impl Origin {
                 };
                 let commit = repository.commit(revision)?;
                 let (files, unreadable) = repository.manifests(&commit)?;
-                let short = commit.id.get(..10).unwrap_or(&commit.id);
+                let short = short(&commit.id);
                 let named = if commit.id.starts_with(revision.as_str()) {
                     String::new()
                 } else {
@@ -101,7 +102,7 @@ impl Origin {
 impl Side {
     /// What a control plane runs.
     pub(crate) fn of_snapshot(snapshot: &Snapshot) -> Self {
-        let revision = snapshot.revision.as_ref().map(|revision| revision.get(..10).unwrap_or(revision));
+        let revision = snapshot.revision.as_deref().map(short);
         let label = revision.map_or_else(
             || "the control plane, with nothing in force".to_owned(),
             |revision| format!("the control plane at {revision}"),

@@ -1,7 +1,7 @@
 //! `denv source`: the Git branches that say what should run.
 
 use clap::{Args, Subcommand};
-use denv_schema::api::{ApprovalRequest, SourceState, SourceView};
+use denv_schema::api::{ApprovalRequest, SourceState, SourceView, short};
 
 use crate::client::{Answer, Client};
 use crate::error::Error;
@@ -104,7 +104,7 @@ fn tell(source: &SourceView, output: &mut Output) -> Result<(), Error> {
             revision(&awaiting.revision),
             awaiting.reason,
             source.name,
-            awaiting.revision.commit.get(..10).unwrap_or(&awaiting.revision.commit)
+            short(&awaiting.revision.commit)
         ));
     }
     if let Some(problem) = &source.problem {

@@ -1,5 +1,7 @@
 //! Texts that others wrote, made fit for a terminal.
 
+pub(crate) use denv_schema::diagnostic::counted;
+
 /// Without control sequences: an engine's log line must not steer the terminal of who reads about it.
 pub(crate) fn printable(text: &str) -> String {
     let visible =
@@ -22,11 +24,6 @@ pub(crate) fn brief(text: &str, most: usize) -> String {
 /// All lines, those after the first indented.
 pub(crate) fn indented(text: &str, by: usize) -> String {
     printable(text.trim_end()).replace('\n', &format!("\n{}", " ".repeat(by)))
-}
-
-/// `1 unit`, `2 units`.
-pub(crate) fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

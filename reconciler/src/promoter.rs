@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use denv_planner::{Proven, World, promotions};
-use denv_schema::api::Level;
+use denv_schema::api::{Level, short};
 use denv_schema::change::{ChangeRequest, FieldSetting};
 use denv_schema::diff::ManifestKey;
 use denv_schema::edit::EditError;
@@ -108,7 +108,7 @@ impl Promoter {
                 Ok(view) => {
                     // The branch says so already, and what it says is not planned yet.
                     let Some(commit) = view.commit else { return Ok(()) };
-                    let commit = commit.get(..10).unwrap_or(&commit);
+                    let commit = short(&commit);
                     let message = format!("promoted `{release}` from {from}, as commit {commit}");
                     tracing::info!(subject = %format!("stage {to}"), "{message}");
                     let subject = format!("stage {to}");

@@ -105,6 +105,11 @@ pub enum ConditionStatus {
     Unknown,
 }
 
+/// A commit as people are shown it: the beginning, which Git and `denv source approve` take for the whole.
+pub fn short(commit: &str) -> &str {
+    commit.get(..10).unwrap_or(commit)
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RevisionView {

@@ -202,7 +202,7 @@ fn masked(text: String) -> String {
 }
 
 /// `1 Host`, `2 Hosts`.
-pub(crate) fn counted(count: usize, what: &str) -> String {
+pub fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 

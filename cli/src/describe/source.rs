@@ -1,4 +1,4 @@
-use denv_schema::api::{DeletionView, EventView, RevisionView, SourceView};
+use denv_schema::api::{DeletionView, EventView, RevisionView, SourceView, short};
 use jiff::Timestamp;
 
 use super::page::Page;
@@ -39,7 +39,7 @@ pub(super) fn render(source: &SourceView, events: &[EventView], now: Timestamp) 
         for DeletionView { kind, deleted, of, names } in &awaiting.deletions {
             page.field("  Deletes", format!("{deleted} of {of} {kind}: {}", listed(names)));
         }
-        let commit = awaiting.revision.commit.get(..10).unwrap_or(&awaiting.revision.commit);
+        let commit = short(&awaiting.revision.commit);
         page.field("  Accept", format!("denv source approve {} {commit}", source.name));
     }
     if !source.conditions.is_empty() {

@@ -1,8 +1,9 @@
 //! A person's yes to a revision that deletes much: to exactly that one, and on the record.
 
+use denv_schema::api::short;
 use tokio::sync::oneshot;
 
-use super::judge::{Judged, short};
+use super::judge::Judged;
 use super::mirror::MirrorError;
 use super::{HeldBack, Source, line};
 use crate::store::{StoreError, Verdict};

@@ -1,6 +1,6 @@
 //! How a source stands, in the words that Kubernetes' tools know. Pure.
 
-use denv_schema::api::{Condition, ConditionKind, ConditionStatus, SourceState};
+use denv_schema::api::{Condition, ConditionKind, ConditionStatus, SourceState, short};
 use jiff::Timestamp;
 
 use super::HeldBack;
@@ -63,10 +63,7 @@ impl Standing<'_> {
     }
 
     fn words(&self) -> (&'static str, String) {
-        let short = |revision: &Revision| {
-            let commit = &revision.view.commit;
-            commit.get(..10).unwrap_or(commit).to_owned()
-        };
+        let short = |revision: &Revision| short(&revision.view.commit).to_owned();
         match (self.state(), self.held_back) {
             (SourceState::Unreachable, _) => {
                 ("Unreachable", format!("{}; it is tried again", self.problem.unwrap_or_default()))

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use denv_schema::api::short;
+use denv_schema::diagnostic::counted;
 use denv_schema::tree::Files;
 use denv_schema::{Catalog, Diagnostic, Diagnostics, Digest, Name};
 
@@ -98,7 +100,7 @@ pub(super) fn judge(
             unreadable
         }
     };
-    let faults = if found.len() == 1 { "1 fault".to_owned() } else { format!("{} faults", found.len()) };
+    let faults = counted(found.len(), "fault");
     let first = found.iter().next().map(ToString::to_string).unwrap_or_default();
     let first = first.lines().next().unwrap_or_default().to_owned();
     refuse(format!("{faults} in its manifests, the first: {first}"), found)
@@ -180,8 +182,4 @@ fn manifests(
 /// The tenant's files with these, and what the shelf is to keep of these.
 fn together(config: &SourceConfig, files: Files, ground: &Ground<'_>) -> Result<(Files, Files), MirrorError> {
     ground.shelf.together(&config.name, files).map_err(|other| MirrorError::Unread { other })
-}
-
-pub(super) fn short(commit: &str) -> &str {
-    commit.get(..10).unwrap_or(commit)
 }

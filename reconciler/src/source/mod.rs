@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use denv_schema::api::{AwaitingView, Level, RefusedView, SourceState, SourceView};
+use denv_schema::api::{AwaitingView, Level, RefusedView, SourceState, SourceView, short};
 use denv_schema::tree::Files;
 use denv_schema::{Catalog, Digest};
 use jiff::Timestamp;
@@ -34,7 +34,7 @@ use tokio::time::Instant;
 use crate::store::{Event, Revision, Store, StoreError, Verdict};
 use conditions::Standing;
 use config::{Signers, shown};
-use judge::{Ground, Judged, judge, short};
+use judge::{Ground, Judged, judge};
 use mirror::{Mirror, MirrorError};
 use shelf::Content;
 

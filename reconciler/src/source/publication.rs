@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use denv_schema::change::{ChangeRequest, ChangeView};
+use denv_schema::diagnostic::counted;
 use denv_schema::diff::{Configuration, Diff, diff};
 use denv_schema::edit::{self, Edit, EditError};
 use denv_schema::tree::Files;
@@ -29,7 +30,7 @@ pub struct Publication {
 
 #[derive(Debug, thiserror::Error)]
 pub enum PublicationError {
-    #[error("{} in the manifests", faults(.0))]
+    #[error("{} in the manifests", counted(.0.len(), "fault"))]
     Invalid(Diagnostics),
     #[error(transparent)]
     Edit(EditError),
@@ -55,10 +56,6 @@ pub enum PublicationError {
     Mirror(#[source] anyhow::Error),
     #[error("the control plane cannot read its store")]
     Store(#[source] StoreError),
-}
-
-fn faults(found: &Diagnostics) -> String {
-    if found.len() == 1 { "1 fault".to_owned() } else { format!("{} faults", found.len()) }
 }
 
 /// How often a change is made anew on a branch that moves.

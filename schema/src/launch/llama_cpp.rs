@@ -1,10 +1,10 @@
 //! llama.cpp's `llama-server`. Its context is shared by all slots, so a model length is multiplied by them.
 
-use super::{LaunchTemplate, PORT, WEIGHTS, flag};
+use super::{LaunchTemplate, PORT, PoolTemplate, WEIGHTS, flag};
 use crate::manifest::ReleaseSpec;
 
-pub(super) fn render(template: &mut LaunchTemplate, release: &ReleaseSpec) {
-    let argv = &mut template.argv;
+pub(super) fn render(template: &mut LaunchTemplate, pool: &mut PoolTemplate, release: &ReleaseSpec) {
+    let argv = &mut pool.argv;
     flag(argv, "--host", "127.0.0.1");
     flag(argv, "--port", PORT);
     if template.weights.is_some() {

@@ -5,6 +5,7 @@
 
 mod command;
 mod llama_cpp;
+mod member;
 mod reference;
 mod sglang;
 mod tensorrt_llm;
@@ -17,15 +18,15 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use member::{MemberPlace, PORTS_OF_A_MEMBER, PoolTemplate, Spread};
 pub use reference::Reference;
 pub use unsupported::Unsupported;
 
-use crate::Digest;
 use crate::manifest::{
-    Adapter, EngineKind, EngineSpec, KvCache, NamesOnly, PlacementRule, Pool, RecipeSpec, ReleaseSpec,
-    Topology, TopologyMode, Weights,
+    Adapter, EngineKind, EngineSpec, KvCache, NamesOnly, PlacementRule, RecipeSpec, ReleaseSpec, Weights,
 };
 use crate::quantity::Period;
+use crate::{Digest, UnitId};
 
 /// What denvd fills in where an argument or variable holds it, since only the host knows: the port it gave the
 /// engine, the verified weights file.
@@ -41,7 +42,6 @@ pub struct LaunchTemplate {
     pub engine: EngineKind,
     /// The model's name as the engine knows it.
     pub model: String,
-    pub argv: Vec<String>,
     pub env: BTreeMap<String, String>,
     pub weights: Option<Weights>,
     pub probe: Probe,
@@ -49,8 +49,10 @@ pub struct LaunchTemplate {
     pub metrics_path: Option<String>,
     pub start_timeout: Period,
     pub stop_timeout: Period,
-    /// What a whole unit takes.
-    pub needs: Pool,
+    /// One that does all, or one that reads prompts and then one that writes answers.
+    pub pools: Vec<PoolTemplate>,
+    #[serde(default, skip_serializing_if = "PlacementRule::is_same_domain")]
+    pub placement: PlacementRule,
     /// The image that holds the engine, where it is not found on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
@@ -58,9 +60,6 @@ pub struct LaunchTemplate {
     pub adapter: Option<Adapter>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_cache: Option<KvCache>,
-    /// The pools of a unit, where they are not one replica within one domain.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub topology: Option<Topology>,
 }
 
 impl fmt::Debug for LaunchTemplate {
@@ -68,18 +67,17 @@ impl fmt::Debug for LaunchTemplate {
         f.debug_struct("LaunchTemplate")
             .field("engine", &self.engine)
             .field("model", &self.model)
-            .field("argv", &self.argv)
             .field("env", &NamesOnly(&self.env))
             .field("weights", &self.weights)
             .field("probe", &self.probe)
             .field("metrics_path", &self.metrics_path)
             .field("start_timeout", &self.start_timeout)
             .field("stop_timeout", &self.stop_timeout)
-            .field("needs", &self.needs)
+            .field("pools", &self.pools)
+            .field("placement", &self.placement)
             .field("image", &self.image)
             .field("adapter", &self.adapter)
             .field("kv_cache", &self.kv_cache)
-            .field("topology", &self.topology)
             .finish()
     }
 }
@@ -134,11 +132,9 @@ pub struct Probe {
 impl LaunchTemplate {
     /// What `release` means, by its recipe and engine. The catalog has checked that they belong together.
     pub fn render(release: &ReleaseSpec, recipe: &RecipeSpec, engine: &EngineSpec) -> Self {
-        let flags = recipe.flags.iter().chain(&release.config.flags).cloned();
         let mut template = LaunchTemplate {
             engine: engine.kind,
             model: release.model.name.clone(),
-            argv: engine.command.clone(),
             env: recipe.env.clone(),
             weights: release.model.weights.clone(),
             probe: Probe {
@@ -150,20 +146,25 @@ impl LaunchTemplate {
             metrics_path: Some("/metrics".to_owned()),
             start_timeout: recipe.start_timeout,
             stop_timeout: recipe.stop_timeout,
-            needs: release.topology.needs(),
+            pools: Vec::new(),
+            placement: release.topology.placement,
             image: engine.image.clone(),
             adapter: recipe.adapter,
             kv_cache: release.kv_cache.clone(),
-            topology: Some(&release.topology).filter(|topology| !is_plain(topology)).cloned(),
         };
-        match engine.kind {
-            EngineKind::LlamaCpp => llama_cpp::render(&mut template, release),
-            EngineKind::Vllm => vllm::render(&mut template, release),
-            EngineKind::Sglang => sglang::render(&mut template, release),
-            EngineKind::TensorrtLlm => tensorrt_llm::render(&mut template, release),
-            EngineKind::Command => command::render(&mut template, release),
+        for (name, needs) in release.topology.pools() {
+            let argv = engine.command.clone();
+            let mut pool = PoolTemplate { name, needs: needs.clone(), argv };
+            match engine.kind {
+                EngineKind::LlamaCpp => llama_cpp::render(&mut template, &mut pool, release),
+                EngineKind::Vllm => vllm::render(&mut template, &mut pool, release),
+                EngineKind::Sglang => sglang::render(&mut template, &mut pool, release),
+                EngineKind::TensorrtLlm => tensorrt_llm::render(&mut template, &mut pool, release),
+                EngineKind::Command => command::render(&mut template, &mut pool, release),
+            }
+            pool.argv.extend(recipe.flags.iter().chain(&release.config.flags).cloned());
+            template.pools.push(pool);
         }
-        template.argv.extend(flags);
         template
     }
 
@@ -171,23 +172,28 @@ impl LaunchTemplate {
         Digest::of(self)
     }
 
-    /// The template on the accelerators with these indices (none on a host of CPU slots).
-    pub fn at(&self, gpus: &[u32]) -> LaunchSpec {
+    /// What each member of `unit` runs, at its place: the members of each pool in the order of their ranks.
+    pub fn at(&self, _unit: &UnitId, places: &[MemberPlace]) -> Vec<LaunchSpec> {
+        places.iter().map(|place| self.member(place)).collect()
+    }
+
+    fn member(&self, place: &MemberPlace) -> LaunchSpec {
         let mut env = self.env.clone();
-        if !gpus.is_empty() {
-            let list = gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        if !place.gpus.is_empty() {
+            let list = place.gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
             env.insert("CUDA_VISIBLE_DEVICES".to_owned(), list);
         }
+        let pool = self.pools.iter().find(|pool| pool.name == place.pool);
         LaunchSpec {
             model: self.model.clone(),
-            argv: self.argv.clone(),
+            argv: pool.map(|pool| pool.argv.clone()).unwrap_or_default(),
             env,
             weights: self.weights.clone(),
             probe: self.probe.clone(),
             metrics_path: self.metrics_path.clone(),
             start_timeout: self.start_timeout,
             stop_timeout: self.stop_timeout,
-            gpus: gpus.to_vec(),
+            gpus: place.gpus.clone(),
         }
     }
 }
@@ -196,11 +202,6 @@ impl LaunchSpec {
     pub fn digest(&self) -> Digest {
         Digest::of(self)
     }
-}
-
-/// One replica within one domain: its pool says all there is to say.
-fn is_plain(topology: &Topology) -> bool {
-    topology.mode == TopologyMode::Aggregated && topology.placement == PlacementRule::SameDomain
 }
 
 /// Adds `--flag value`.

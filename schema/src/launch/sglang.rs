@@ -1,18 +1,18 @@
 //! SGLang's `python -m sglang.launch_server`.
 
-use super::{LaunchTemplate, PORT, WEIGHTS, flag};
+use super::{LaunchTemplate, PORT, PoolTemplate, WEIGHTS, flag};
 use crate::manifest::ReleaseSpec;
 
-pub(super) fn render(template: &mut LaunchTemplate, release: &ReleaseSpec) {
+pub(super) fn render(template: &mut LaunchTemplate, pool: &mut PoolTemplate, release: &ReleaseSpec) {
     // `/health` makes the engine generate a token; this only asks whether it can.
     "/ready".clone_into(&mut template.probe.path);
-    let argv = &mut template.argv;
+    let argv = &mut pool.argv;
     let model = if template.weights.is_some() { WEIGHTS } else { template.model.as_str() };
     flag(argv, "--model-path", model);
     flag(argv, "--host", "127.0.0.1");
     flag(argv, "--port", PORT);
     flag(argv, "--served-model-name", &template.model);
-    let degrees = template.needs.parallelism;
+    let degrees = pool.needs.parallelism;
     if degrees.expert > 1 && degrees.data > 1 {
         // A mixture of experts with attention side by side: SGLang counts the experts' accelerators as tensor
         // parallelism, and the attention's ranks within them.

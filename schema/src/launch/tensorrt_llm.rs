@@ -1,17 +1,17 @@
 //! TensorRT-LLM's `trtllm-serve`.
 
-use super::{LaunchTemplate, PORT, WEIGHTS, flag};
+use super::{LaunchTemplate, PORT, PoolTemplate, WEIGHTS, flag};
 use crate::manifest::ReleaseSpec;
 
-pub(super) fn render(template: &mut LaunchTemplate, release: &ReleaseSpec) {
+pub(super) fn render(template: &mut LaunchTemplate, pool: &mut PoolTemplate, release: &ReleaseSpec) {
     // `/metrics` is JSON there.
     template.metrics_path = Some("/prometheus/metrics".to_owned());
-    let argv = &mut template.argv;
+    let argv = &mut pool.argv;
     // The model is a positional argument.
     argv.push(if template.weights.is_some() { WEIGHTS.to_owned() } else { template.model.clone() });
     flag(argv, "--host", "127.0.0.1");
     flag(argv, "--port", PORT);
-    let degrees = template.needs.parallelism;
+    let degrees = pool.needs.parallelism;
     flag(argv, "--tp_size", degrees.tensor);
     if degrees.pipeline > 1 {
         flag(argv, "--pp_size", degrees.pipeline);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::LaunchTemplate;
-use crate::manifest::{KvShare, KvTierKind, TopologyMode};
+use crate::manifest::{KvShare, KvTierKind, PoolName};
 
 /// Why a release can't be started as it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum Unsupported {
 impl LaunchTemplate {
     /// Whether, and why not, denv can start this.
     pub fn unsupported(&self) -> Option<Unsupported> {
-        if self.topology.as_ref().is_some_and(|topology| topology.mode == TopologyMode::Disaggregated) {
+        if self.pools.iter().any(|pool| pool.name != PoolName::Replica) {
             return Some(Unsupported::Disaggregated);
         }
         if self.image.is_some() {

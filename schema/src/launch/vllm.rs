@@ -1,17 +1,17 @@
 //! vLLM's `vllm serve`.
 
-use super::{LaunchTemplate, PORT, WEIGHTS, flag};
+use super::{LaunchTemplate, PORT, PoolTemplate, WEIGHTS, flag};
 use crate::manifest::ReleaseSpec;
 
-pub(super) fn render(template: &mut LaunchTemplate, release: &ReleaseSpec) {
-    let argv = &mut template.argv;
+pub(super) fn render(template: &mut LaunchTemplate, pool: &mut PoolTemplate, release: &ReleaseSpec) {
+    let argv = &mut pool.argv;
     // vLLM takes its model as a positional argument, straight after `serve`.
     argv.push("serve".to_owned());
     argv.push(if template.weights.is_some() { WEIGHTS.to_owned() } else { template.model.clone() });
     flag(argv, "--host", "127.0.0.1");
     flag(argv, "--port", PORT);
     flag(argv, "--served-model-name", &template.model);
-    let degrees = template.needs.parallelism;
+    let degrees = pool.needs.parallelism;
     flag(argv, "--tensor-parallel-size", degrees.tensor);
     if degrees.pipeline > 1 {
         flag(argv, "--pipeline-parallel-size", degrees.pipeline);

@@ -41,7 +41,7 @@ pub use software::{
     Adapter, EngineConfig, EngineKind, EngineSpec, Hardware, Model, RecipeSpec, ReleaseSpec, Weights,
 };
 pub use topology::{
-    KvCache, KvShare, KvTier, KvTierKind, Parallelism, PlacementRule, Pool, Topology, TopologyMode,
+    KvCache, KvShare, KvTier, KvTierKind, Parallelism, PlacementRule, Pool, PoolName, Topology, TopologyMode,
 };
 
 use crate::Name;

@@ -1,3 +1,5 @@
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,24 +27,51 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// The pools of one unit, each with its field's name.
-    pub fn pools(&self) -> impl Iterator<Item = (&'static str, &Pool)> {
-        [("replica", &self.replica), ("prefill", &self.prefill), ("decode", &self.decode)]
-            .into_iter()
-            .filter_map(|(name, pool)| Some((name, pool.as_ref()?)))
+    /// The pools of one unit.
+    pub fn pools(&self) -> impl Iterator<Item = (PoolName, &Pool)> {
+        PoolName::ALL.into_iter().filter_map(|name| {
+            let pool = match name {
+                PoolName::Replica => &self.replica,
+                PoolName::Prefill => &self.prefill,
+                PoolName::Decode => &self.decode,
+            };
+            Some((name, pool.as_ref()?))
+        })
     }
 
-    /// What one unit takes in all: the pools together, by the parallelism of the first.
-    pub fn needs(&self) -> Pool {
-        let sum = |of: fn(&Pool) -> Option<u32>| {
-            self.pools().filter_map(|(_, pool)| of(pool)).reduce(u32::saturating_add)
-        };
-        let first = self.pools().next();
-        Pool {
-            gpus: sum(|pool| pool.gpus),
-            cpu_slots: sum(|pool| pool.cpu_slots),
-            parallelism: first.map(|(_, pool)| pool.parallelism).unwrap_or_default(),
+    /// The accelerators of one unit, in all its pools. None: it runs on CPU slots.
+    pub fn gpus(&self) -> Option<u32> {
+        self.pools().filter_map(|(_, pool)| pool.gpus).reduce(u32::saturating_add)
+    }
+}
+
+/// A part of a unit, by the field that says what it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolName {
+    /// Does all.
+    Replica,
+    /// Reads prompts.
+    Prefill,
+    /// Writes answers.
+    Decode,
+}
+
+impl PoolName {
+    pub const ALL: [PoolName; 3] = [PoolName::Replica, PoolName::Prefill, PoolName::Decode];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PoolName::Replica => "replica",
+            PoolName::Prefill => "prefill",
+            PoolName::Decode => "decode",
         }
+    }
+}
+
+impl fmt::Display for PoolName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
@@ -67,7 +96,7 @@ pub enum PlacementRule {
 }
 
 impl PlacementRule {
-    fn is_same_domain(&self) -> bool {
+    pub(crate) fn is_same_domain(&self) -> bool {
         *self == PlacementRule::SameDomain
     }
 }

@@ -8,7 +8,7 @@ use crate::manifest::{FleetSpec, PlacementRule, ReleaseSpec, StageFleet, StageSp
 
 pub(super) fn units(spec: &StageSpec, catalog: &Catalog, report: &mut Report<'_>) {
     let Some(release) = catalog.releases.get(&spec.release) else { return };
-    let Some(gpus) = release.topology.needs().gpus else { return };
+    let Some(gpus) = release.topology.gpus() else { return };
     for (i, of_stage) in spec.fleets.iter().enumerate() {
         let Some(fleet) = catalog.fleets.get(&of_stage.name) else { continue };
         let (Some(per_host), Some(per_domain)) = (fleet.gpus_per_host, fleet.gpus_per_domain()) else {

@@ -3,13 +3,13 @@
 use super::Report;
 use crate::catalog::Catalog;
 use crate::diagnostic::counted;
-use crate::manifest::{EngineKind, KvCache, KvTierKind, Parallelism, Pool, ReleaseSpec, TopologyMode};
+use crate::manifest::{EngineKind, KvCache, KvTierKind, Parallelism, Pool, PoolName, ReleaseSpec, TopologyMode};
 
 pub(super) fn topology(spec: &ReleaseSpec, catalog: &Catalog, report: &mut Report<'_>) {
     let topology = &spec.topology;
     let (mode, wanted) = match topology.mode {
-        TopologyMode::Aggregated => ("aggregated", ["replica"].as_slice()),
-        TopologyMode::Disaggregated => ("disaggregated", ["prefill", "decode"].as_slice()),
+        TopologyMode::Aggregated => ("aggregated", [PoolName::Replica].as_slice()),
+        TopologyMode::Disaggregated => ("disaggregated", [PoolName::Prefill, PoolName::Decode].as_slice()),
     };
     let engine = catalog.engines.get(&spec.engine).map(|engine| engine.kind);
     for name in wanted.iter().filter(|name| topology.pools().all(|(other, _)| other != **name)) {
@@ -37,7 +37,7 @@ pub(super) fn topology(spec: &ReleaseSpec, catalog: &Catalog, report: &mut Repor
     }
 }
 
-fn size(pointer: &str, name: &str, pool: &Pool, report: &mut Report<'_>) {
+fn size(pointer: &str, name: PoolName, pool: &Pool, report: &mut Report<'_>) {
     let degrees = pool.parallelism;
     match (pool.gpus, pool.cpu_slots) {
         (Some(gpus), None) => {

@@ -194,7 +194,15 @@ fn a_planted_secret_is_in_no_finding() {
 fn a_variable_is_in_no_debug() {
     let files = with("software.yaml", "startTimeout:", "env: {INNOCENT: PLANTED}\n  startTimeout:");
     let catalog = Catalog::from_files(&files).unwrap_or_else(|found| panic!("{found}"));
-    let spec = catalog.rendered.values().next().unwrap().template.at(&[]);
+    let place = crate::launch::MemberPlace {
+        pool: crate::manifest::PoolName::Replica,
+        host: "h".parse().unwrap(),
+        address: String::new(),
+        gpus: Vec::new(),
+        first_port: 0,
+    };
+    let template = &catalog.rendered.values().next().unwrap().template;
+    let spec = template.at(&"chat.prod.0".into(), &[place]).remove(0);
     assert_eq!(spec.env["INNOCENT"], "PLANTED");
     let shown = format!("{catalog:?} {spec:?}");
     assert!(!shown.contains("PLANTED") && shown.contains("INNOCENT"), "{shown}");

@@ -1,11 +1,12 @@
 //! The manifests of a commit.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::num::NonZero;
 use std::path::Path;
 
 use denv_schema::diagnostic::{Code, Diagnostic, Diagnostics};
 use denv_schema::tree::{Files, is_manifest};
-use git2::{ObjectType, Oid, Repository, Tree, TreeWalkMode, TreeWalkResult};
+use git2::{ObjectType, Odb, Oid, Repository, Tree, TreeWalkMode, TreeWalkResult};
 
 use crate::GitError;
 
@@ -53,59 +54,99 @@ fn read(
         "" => String::new(),
         folder => format!("{folder}/"),
     };
-    let (mut files, mut found, mut failed) = (Files::new(), Diagnostics::default(), None);
-    let walked = tree.walk(TreeWalkMode::PreOrder, |parent, entry| {
+    let mut wanted = Vec::new();
+    tree.walk(TreeWalkMode::PreOrder, |parent, entry| {
         let path = format!("{parent}{}", entry.name().unwrap_or_default());
         let is_file = entry.kind() == Some(ObjectType::Blob);
-        let Some(inside) = path.strip_prefix(&folder).filter(|inside| is_file && is_manifest(inside)) else {
-            return TreeWalkResult::Ok;
-        };
-        let id = entry.id();
-        let content = match known.get(&id).filter(|_| entry.filemode() != LINK) {
-            Some(content) => Ok(Ok(content.clone())),
-            None => content(repository, &tree, &path, id, entry.filemode()),
-        };
-        match content {
-            Ok(Ok(content)) => {
-                if entry.filemode() != LINK {
-                    next.insert(id, content.clone());
-                }
-                files.insert(inside.to_owned(), content);
-            }
-            Ok(Err(unreadable)) => found.push(unreadable.diagnostic(inside)),
-            Err(error) => {
-                failed = Some(error);
-                return TreeWalkResult::Abort;
-            }
+        if is_file && path.strip_prefix(&folder).is_some_and(is_manifest) {
+            wanted.push(Wanted { path, id: entry.id(), is_link: entry.filemode() == LINK });
         }
         TreeWalkResult::Ok
-    });
-    failed.map_or(walked, Err)?;
+    })?;
+    let odb = repository.odb()?;
+    let blobs = contents(&odb, wanted.iter().filter(|it| !it.is_link && !known.contains_key(&it.id)))?;
+    let (mut files, mut found) = (Files::new(), Diagnostics::default());
+    for Wanted { path, id, is_link } in wanted {
+        let inside = path[folder.len()..].to_owned();
+        let content = if is_link {
+            linked(&odb, &tree, &path, id)?
+        } else {
+            known.get(&id).map_or_else(|| blobs[&id].clone(), |content| Ok(content.clone()))
+        };
+        match content {
+            Ok(content) => {
+                if !is_link {
+                    next.insert(id, content.clone());
+                }
+                files.insert(inside, content);
+            }
+            Err(unreadable) => found.push(unreadable.diagnostic(&inside)),
+        }
+    }
     Ok((files, found))
 }
 
-/// What a file holds, or what the file holds that it leads to.
-fn content(
-    repository: &Repository,
+/// A manifest that a tree has.
+struct Wanted {
+    path: String,
+    id: Oid,
+    is_link: bool,
+}
+
+/// Below this many files a second thread costs more than it spares.
+const WORTH_A_THREAD: usize = 64;
+
+/// What these files hold. Git keeps each compressed and by itself, so that reading many is work for every core.
+fn contents<'a>(
+    odb: &Odb<'_>,
+    wanted: impl Iterator<Item = &'a Wanted>,
+) -> Result<HashMap<Oid, Result<Vec<u8>, Unreadable>>, git2::Error> {
+    let mut ids: Vec<Oid> = wanted.map(|it| it.id).collect();
+    let mut seen = HashSet::new();
+    ids.retain(|id| seen.insert(*id));
+    let read = |ids: &[Oid]| -> Result<Vec<_>, git2::Error> {
+        ids.iter().map(|id| Ok((*id, content(odb, *id)?))).collect()
+    };
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    if threads == 1 || ids.len() < WORTH_A_THREAD {
+        return Ok(read(&ids)?.into_iter().collect());
+    }
+    std::thread::scope(|scope| {
+        let shares = ids.chunks(ids.len().div_ceil(threads));
+        let readers: Vec<_> = shares.map(|share| scope.spawn(move || read(share))).collect();
+        let mut all = HashMap::with_capacity(ids.len());
+        for reader in readers {
+            all.extend(reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        }
+        Ok(all)
+    })
+}
+
+fn content(odb: &Odb<'_>, id: Oid) -> Result<Result<Vec<u8>, Unreadable>, git2::Error> {
+    let blob = odb.read(id)?;
+    Ok(if blob.len() <= LARGEST_FILE { Ok(blob.data().to_vec()) } else { Err(Unreadable::TooLarge) })
+}
+
+/// What the file holds that a link leads to.
+fn linked(
+    odb: &Odb<'_>,
     tree: &Tree<'_>,
     path: &str,
     id: Oid,
-    mode: i32,
 ) -> Result<Result<Vec<u8>, Unreadable>, git2::Error> {
-    let mut blob = repository.find_blob(id)?;
-    if mode == LINK {
-        let target = std::str::from_utf8(blob.content()).ok().and_then(|target| resolve(path, target));
-        let entry = target.and_then(|target| tree.get_path(Path::new(&target)).ok());
-        let entry = entry.filter(|it| it.kind() == Some(ObjectType::Blob) && it.filemode() != LINK);
-        let Some(entry) = entry else { return Ok(Err(Unreadable::Link)) };
-        blob = repository.find_blob(entry.id())?;
+    let link = odb.read(id)?;
+    let target = std::str::from_utf8(link.data()).ok().and_then(|target| resolve(path, target));
+    let entry = target.and_then(|target| tree.get_path(Path::new(&target)).ok());
+    match entry.filter(|it| it.kind() == Some(ObjectType::Blob) && it.filemode() != LINK) {
+        Some(entry) => content(odb, entry.id()),
+        None => Ok(Err(Unreadable::Link)),
     }
-    Ok(if blob.size() <= LARGEST_FILE { Ok(blob.content().to_vec()) } else { Err(Unreadable::TooLarge) })
 }
 
 /// The mode of links in Git's trees.
 const LINK: i32 = 0o120_000;
 
+#[derive(Clone, Copy)]
 enum Unreadable {
     Link,
     TooLarge,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
+use std::fmt::Display;
 
 use super::faulty::Faulty;
 use super::suggestions::Suggestions;
@@ -13,19 +14,20 @@ use crate::{Digest, Name, StageId};
 /// Puts every manifest under its name; a name that is taken is reported with the place that took it.
 pub(super) fn index(entries: &[Entry<'_>], found: &mut Diagnostics) -> Catalog {
     let mut catalog = Catalog::default();
-    let mut taken: BTreeMap<(Kind, String), &Entry<'_>> = BTreeMap::new();
+    let mut taken: BTreeMap<(Kind, Option<&Name>, &Name), &Entry<'_>> = BTreeMap::new();
     for entry in entries {
         let name = &entry.manifest.metadata().name;
-        let key = match entry.manifest {
-            AnyManifest::Stage(stage) => stage_id(stage).to_string(),
-            _ => name.to_string(),
+        let within = match entry.manifest {
+            AnyManifest::Stage(stage) => Some(&stage.spec.environment),
+            _ => None,
         };
-        match taken.entry((entry.manifest.kind(), key)) {
+        match taken.entry((entry.manifest.kind(), within, name)) {
             Slot::Vacant(slot) => {
                 slot.insert(entry);
             }
             Slot::Occupied(slot) => {
-                let (kind, key) = slot.key();
+                let kind = entry.manifest.kind();
+                let key = within.map_or_else(|| name.to_string(), |within| format!("{within}/{name}"));
                 let first = slot.get();
                 let line = first.source.value_place("/metadata/name").line;
                 let message = format!("{kind} `{key}` exists already, at {}:{line}", first.file);
@@ -100,20 +102,25 @@ pub(super) fn references(
                 // A promotion's stages are among these, or it is a contradiction.
                 for (i, stage) in m.spec.stages.iter().enumerate() {
                     let id = StageId { environment: environment.clone(), stage: stage.clone() };
-                    refer.to(&format!("/spec/stages/{i}"), Kind::Stage, &id, &catalog.stages);
+                    refer.to(format_args!("/spec/stages/{i}"), Kind::Stage, &id, &catalog.stages);
                 }
             }
             AnyManifest::Stage(m) => {
                 refer.to("/spec/environment", Kind::Environment, &m.spec.environment, &catalog.environments);
                 refer.to("/spec/release", Kind::Release, &m.spec.release, &catalog.releases);
                 for (i, fleet) in m.spec.fleets.iter().enumerate() {
-                    refer.to(&format!("/spec/fleets/{i}/name"), Kind::Fleet, &fleet.name, &catalog.fleets);
+                    refer.to(
+                        format_args!("/spec/fleets/{i}/name"),
+                        Kind::Fleet,
+                        &fleet.name,
+                        &catalog.fleets,
+                    );
                 }
                 if let Some(parity) = &m.spec.parity {
                     refer.to("/spec/parity/suite", Kind::ParitySuite, &parity.suite, &catalog.parity_suites);
                 }
                 for (i, alarm) in m.spec.alarms.iter().enumerate() {
-                    refer.to(&format!("/spec/alarms/{i}"), Kind::Alarm, alarm, &catalog.alarms);
+                    refer.to(format_args!("/spec/alarms/{i}"), Kind::Alarm, alarm, &catalog.alarms);
                 }
             }
             AnyManifest::ParitySuite(m) => {
@@ -124,12 +131,22 @@ pub(super) fn references(
             }
             AnyManifest::Endpoint(m) => {
                 for (i, model) in m.spec.models.iter().enumerate() {
-                    refer.to(&format!("/spec/models/{i}/stage"), Kind::Stage, &model.stage, &catalog.stages);
+                    refer.to(
+                        format_args!("/spec/models/{i}/stage"),
+                        Kind::Stage,
+                        &model.stage,
+                        &catalog.stages,
+                    );
                 }
             }
             AnyManifest::Customer(m) => {
                 for (i, endpoint) in m.spec.endpoints.iter().enumerate() {
-                    refer.to(&format!("/spec/endpoints/{i}"), Kind::Endpoint, endpoint, &catalog.endpoints);
+                    refer.to(
+                        format_args!("/spec/endpoints/{i}"),
+                        Kind::Endpoint,
+                        endpoint,
+                        &catalog.endpoints,
+                    );
                 }
                 if let Some(list) = &m.spec.price_list {
                     refer.to("/spec/priceList", Kind::PriceList, list, &catalog.price_lists);
@@ -137,7 +154,7 @@ pub(super) fn references(
             }
             AnyManifest::Access(m) => {
                 for (i, grant) in m.spec.grants.iter().enumerate() {
-                    refer.stages(&format!("/spec/grants/{i}/stages"), &grant.stages, catalog);
+                    refer.stages(format_args!("/spec/grants/{i}/stages"), &grant.stages, catalog);
                 }
             }
             AnyManifest::Webhook(m) => refer.stages("/spec/stages", &m.spec.stages, catalog),
@@ -156,20 +173,27 @@ struct Referrer<'a> {
 }
 
 impl Referrer<'_> {
-    fn stages(&mut self, pointer: &str, patterns: &[StagePattern], catalog: &Catalog) {
+    fn stages(&mut self, pointer: impl Display, patterns: &[StagePattern], catalog: &Catalog) {
         for (i, pattern) in patterns.iter().enumerate() {
-            let pointer = format!("{pointer}/{i}");
+            let pointer = format_args!("{pointer}/{i}");
             match pattern {
                 StagePattern::All => {}
                 StagePattern::Environment(name) => {
-                    self.to(&pointer, Kind::Environment, name, &catalog.environments);
+                    self.to(pointer, Kind::Environment, name, &catalog.environments);
                 }
-                StagePattern::Stage(id) => self.to(&pointer, Kind::Stage, id, &catalog.stages),
+                StagePattern::Stage(id) => self.to(pointer, Kind::Stage, id, &catalog.stages),
             }
         }
     }
 
-    fn to<K: Ord + ToString, V>(&mut self, pointer: &str, kind: Kind, name: &K, known: &BTreeMap<K, V>) {
+    /// The pointer is written out only where it is shown: nearly all references lead somewhere.
+    fn to<K: Ord + ToString, V>(
+        &mut self,
+        pointer: impl Display,
+        kind: Kind,
+        name: &K,
+        known: &BTreeMap<K, V>,
+    ) {
         if known.contains_key(name) {
             return;
         }
@@ -181,7 +205,7 @@ impl Referrer<'_> {
         report(
             self.found,
             self.entry,
-            pointer,
+            &pointer.to_string(),
             Code::UnknownReference,
             format!("there is no {kind} `{name}`"),
             hint,

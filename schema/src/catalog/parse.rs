@@ -78,13 +78,13 @@ fn typed(
         KindSchema::of(kind).check(&value, &source, reporter);
     }
     if reporter.found.len() == before
-        && let Some(pointer) = fraction(&value, String::new(), kind == Some(Kind::ParitySuite))
+        && let Some(pointer) = fraction(&value, kind == Some(Kind::ParitySuite))
     {
         let message = "a whole number is written without a point".to_owned();
         reporter.at(source.value_place(&pointer), Code::BadValue, message, None);
     }
     if reporter.found.len() == before
-        && let Some(pointer) = key(&value, &mut String::new())
+        && let Some(pointer) = key(&value)
     {
         let message =
             "what stands here looks like a key, and everybody who reads the repository has it".to_owned();
@@ -112,43 +112,32 @@ fn typed(
 }
 
 /// Where a text stands that is surely a secret, in whatever field.
-fn key(value: &Value, pointer: &mut String) -> Option<String> {
-    let length = pointer.len();
-    let mut inside = |part: &str, value: &Value| {
-        pointer.push('/');
-        pointer.push_str(part);
-        let found = key(value, pointer);
-        pointer.truncate(length);
-        found
-    };
-    match value {
-        Value::String(text) => secret::holds_key(text).then(|| pointer.clone()),
-        Value::Array(items) => items.iter().enumerate().find_map(|(i, item)| inside(&i.to_string(), item)),
-        Value::Object(fields) => fields.iter().find_map(|(name, field)| {
-            let name =
-                if name.contains(['~', '/']) { &name.replace('~', "~0").replace('/', "~1") } else { name };
-            inside(name, field)
-        }),
-        Value::Null | Value::Bool(_) | Value::Number(_) => None,
-    }
+fn key(value: &Value) -> Option<String> {
+    let holds_key = |value: &Value| value.as_str().is_some_and(secret::holds_key);
+    first(value, &|_| true, &holds_key)
 }
 
 /// Where a number with a point stands. No field takes one, but JSON Schema takes `1.0` for whole. What is of a free form
 /// may hold one, in the kind that has such fields.
-fn fraction(value: &Value, pointer: String, free: bool) -> Option<String> {
+fn fraction(value: &Value, free: bool) -> Option<String> {
+    first(value, &|field| !free || !FREE_FORM.contains(&field), &Value::is_f64)
+}
+
+/// The pointer of the first scalar that is such a one, in fields that are to be looked into. It is put together on the way
+/// back, since most documents have none.
+fn first(value: &Value, looked_into: &impl Fn(&str) -> bool, is: &impl Fn(&Value) -> bool) -> Option<String> {
     match value {
-        Value::Number(number) => number.is_f64().then_some(pointer),
-        Value::Array(items) => {
-            items.iter().enumerate().find_map(|(i, item)| fraction(item, format!("{pointer}/{i}"), free))
-        }
-        Value::Object(fields) => fields
+        Value::Array(items) => items
             .iter()
-            .filter(|(name, _)| !free || !FREE_FORM.contains(&name.as_str()))
-            .find_map(|(name, field)| {
-                let name = name.replace('~', "~0").replace('/', "~1");
-                fraction(field, format!("{pointer}/{name}"), free)
-            }),
-        Value::Null | Value::Bool(_) | Value::String(_) => None,
+            .enumerate()
+            .find_map(|(i, item)| Some(format!("/{i}{}", first(item, looked_into, is)?))),
+        Value::Object(fields) => {
+            fields.iter().filter(|(name, _)| looked_into(name)).find_map(|(name, field)| {
+                let rest = first(field, looked_into, is)?;
+                Some(format!("/{}{rest}", name.replace('~', "~0").replace('/', "~1")))
+            })
+        }
+        scalar => is(scalar).then(String::new),
     }
 }
 

@@ -79,8 +79,21 @@ impl Reading {
     }
 
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
-        self.files.iter().flat_map(|(path, (_, file))| {
-            file.manifests.iter().map(move |(source, manifest)| Entry { file: path, source, manifest })
-        })
+        self.files.iter().flat_map(|(path, (_, file))| entries(path, file))
     }
+
+    /// Those in files that were not read together with the other's: all others are surely the same.
+    pub(crate) fn entries_not_in<'a>(&'a self, other: &'a Reading) -> impl Iterator<Item = Entry<'a>> {
+        let is_shared = |path: &String, file: &Arc<ReadFile>| {
+            other.files.get(path).is_some_and(|(_, theirs)| Arc::ptr_eq(file, theirs))
+        };
+        self.files
+            .iter()
+            .filter(move |(path, (_, file))| !is_shared(path, file))
+            .flat_map(|(path, (_, file))| entries(path, file))
+    }
+}
+
+fn entries<'a>(path: &'a str, file: &'a ReadFile) -> impl Iterator<Item = Entry<'a>> {
+    file.manifests.iter().map(move |(source, manifest)| Entry { file: path, source, manifest })
 }

@@ -102,23 +102,21 @@ impl Diff {
 }
 
 /// What `after` has other than `before`.
-pub fn diff(before: &Configuration, after: &Configuration) -> Diff {
-    let index = |configuration: &'_ Configuration| -> BTreeMap<ManifestKey, usize> {
-        configuration.reading.entries().enumerate().map(|(at, entry)| (ManifestKey::of(&entry), at)).collect()
+pub fn diff<'a>(before: &'a Configuration, after: &'a Configuration) -> Diff {
+    let index = |reading: &'a Reading, other: &'a Reading| -> BTreeMap<ManifestKey, Entry<'a>> {
+        reading.entries_not_in(other).map(|entry| (ManifestKey::of(&entry), entry)).collect()
     };
-    let (old, new) = (index(before), index(after));
-    let old_entries: Vec<_> = before.reading.entries().collect();
-    let new_entries: Vec<_> = after.reading.entries().collect();
+    let old = index(&before.reading, &after.reading);
+    let new = index(&after.reading, &before.reading);
     let mut changes = Vec::new();
-    for (key, at) in &old {
-        let was = old_entries[*at];
-        let is = new.get(key).map(|at| new_entries[*at]);
+    for (key, was) in &old {
+        let is = new.get(key);
         if is.is_none_or(|is| is.manifest != was.manifest) {
-            changes.push(change(key, Some(was), is));
+            changes.push(change(key, Some(*was), is.copied()));
         }
     }
-    for (key, at) in new.iter().filter(|(key, _)| !old.contains_key(*key)) {
-        changes.push(change(key, None, Some(new_entries[*at])));
+    for (key, is) in new.iter().filter(|(key, _)| !old.contains_key(*key)) {
+        changes.push(change(key, None, Some(*is)));
     }
     // What is written otherwise and means the same is no difference.
     changes.retain(|change| change.change != Change::Changed || !change.fields.is_empty());

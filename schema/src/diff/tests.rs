@@ -25,7 +25,12 @@ fn edited(edits: &[(&str, &str, &str)]) -> Files {
 
 fn compare(before: &Files, after: &Files) -> Diff {
     let configuration = |files: &Files| Configuration::of(files).unwrap_or_else(|found| panic!("{found}"));
-    diff(&configuration(before), &configuration(after))
+    let apart = diff(&configuration(before), &configuration(after));
+    // What both sides have in common is left out where they were read together, and nothing else is.
+    let [old, new] = Configuration::pair(before, after, &BTreeMap::new())
+        .map(|side| side.unwrap_or_else(|found| panic!("{found}")));
+    assert_eq!(diff(&old, &new), apart);
+    apart
 }
 
 fn text(diff: &Diff) -> String {

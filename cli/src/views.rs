@@ -1,12 +1,14 @@
 //! The columns of what the control plane observes and does.
 
+use std::collections::BTreeSet;
+
 use denv_schema::api::{
     AwaitingView, ConditionStatus, DeploymentView, EventView, GatewayView, HostView, Level, RefusedView,
     RevisionView, SourceState, SourceView, StageView, UnitView,
 };
 
 use crate::table::{Cell, Column, Tone};
-use crate::text::brief;
+use crate::text::{brief, counted};
 use crate::time::{age, age_or};
 
 /// Words in a table beyond this are cut; `describe` has them all.
@@ -91,7 +93,7 @@ pub(crate) const UNITS: &[Column<UnitView>] = &[
     Column { title: "UNIT", wide: false, cell: |unit, _| Cell::plain(&unit.unit) },
     Column { title: "STATUS", wide: false, cell: |unit, _| unit_status(unit) },
     Column { title: "RELEASE", wide: false, cell: |unit, _| Cell::plain(&unit.release) },
-    Column { title: "HOST", wide: false, cell: |unit, _| Cell::plain(&unit.host) },
+    Column { title: "HOST", wide: false, cell: |unit, _| Cell::plain(hosts_shown(unit)) },
     Column { title: "FLEET", wide: true, cell: |unit, _| Cell::plain(&unit.fleet) },
     Column { title: "ON", wide: true, cell: |unit, _| Cell::plain(devices(unit)) },
     Column { title: "GENERATION", wide: true, cell: |unit, _| Cell::plain(unit.generation) },
@@ -262,15 +264,31 @@ pub(crate) fn unit_status(unit: &UnitView) -> Cell {
     Cell::toned(&unit.status, tone)
 }
 
+/// `GPU 0,1`; of several members `64 GPUs of 16 hosts`.
 pub(crate) fn devices(unit: &UnitView) -> String {
-    match (unit.gpus.as_slice(), unit.cpu_slots) {
-        ([], 1) => "1 CPU slot".to_owned(),
-        ([], slots) => format!("{slots} CPU slots"),
+    let [only] = unit.members.as_slice() else {
+        let gpus: usize = unit.members.iter().map(|member| member.gpus.len()).sum();
+        return format!("{} of {}", counted(gpus, "GPU"), counted(hosts(unit), "host"));
+    };
+    match (only.gpus.as_slice(), only.cpu_slots) {
+        ([], slots) => counted(slots as usize, "CPU slot"),
         (gpus, _) => {
             let gpus: Vec<String> = gpus.iter().map(u32::to_string).collect();
             format!("GPU {}", gpus.join(","))
         }
     }
+}
+
+/// `host-a`; of several `host-a +3`.
+pub(crate) fn hosts_shown(unit: &UnitView) -> String {
+    match hosts(unit) {
+        0 | 1 => unit.host.to_string(),
+        many => format!("{} +{}", unit.host, many - 1),
+    }
+}
+
+fn hosts(unit: &UnitView) -> usize {
+    unit.members.iter().map(|member| &member.host).collect::<BTreeSet<_>>().len()
 }
 
 pub(crate) fn host_state(host: &HostView) -> Cell {

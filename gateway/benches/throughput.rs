@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use denv_schema::wire::{Rotation, UnitRoute};
+use denv_schema::wire::{MemberRoute, Rotation, UnitRoute};
 use denv_schema::{Digest, StageId, UnitId};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -86,14 +86,17 @@ fn configure(control_plane: &FakeControlPlane, ingress: &str) {
     let unit = |ordinal| {
         let unit = UnitId::new(&stage, ordinal);
         UnitRoute {
-            member: denv_schema::MemberId::new(&unit, 0),
+            at: MemberRoute {
+                host: "host-1".parse().unwrap(),
+                ingress: ingress.to_owned(),
+                member: denv_schema::MemberId::new(&unit, 0),
+            },
+            prefill: None,
             unit,
             generation: 1,
             stage: stage.clone(),
             release: "r1".parse().unwrap(),
             model: "tiny".to_owned(),
-            host: "host-1".parse().unwrap(),
-            ingress: ingress.to_owned(),
             rotation: Rotation::In,
         }
     };

@@ -81,7 +81,7 @@ async fn a_unit_is_in_rotation_only_once_it_was_reached() {
 async fn a_host_with_another_name_is_not_the_host() {
     let world = World::with_units(1).await;
     let mut route = world.route(0, Rotation::In);
-    route.host = "host-9".parse().unwrap();
+    route.at.host = "host-9".parse().unwrap();
     route.generation = 2;
     world.control_plane.heard.units.send_replace(vec![route]);
     world

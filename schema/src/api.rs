@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::diagnostic::Diagnostics;
-use crate::manifest::Kind;
-use crate::wire::{Generation, TokenCounts};
+use crate::manifest::{Kind, PoolName};
+use crate::wire::{Generation, MemberState, TokenCounts};
 use crate::{MemberId, Name, StageId, UnitId};
 
 /// Every list the API gives.
@@ -242,10 +242,14 @@ pub struct UnitView {
     pub stage: StageId,
     pub release: Name,
     pub fleet: Name,
+    /// Of the member that takes requests.
     pub host: Name,
+    /// The member that takes requests.
     pub member: MemberId,
-    pub gpus: Vec<u32>,
-    pub cpu_slots: u32,
+    /// All its members: the pools in their order, and in each by rank.
+    pub members: Vec<MemberView>,
+    /// Why it is where it is.
+    pub chosen: Option<String>,
     pub generation: Generation,
     /// `planned`, `preparing`, `starting`, `checking`, `ready`, `unhealthy`, `failed`, `silent`, `drifted`, `draining`,
     /// `stopping` or `stopped`.
@@ -257,6 +261,21 @@ pub struct UnitView {
     pub restarts: u32,
     /// Requests in flight, over all gateways.
     pub inflight: u32,
+}
+
+/// The part of a unit on one host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberView {
+    pub member: MemberId,
+    pub pool: PoolName,
+    pub host: Name,
+    pub gpus: Vec<u32>,
+    pub cpu_slots: u32,
+    /// What its host says of it; none, if it says nothing.
+    pub state: Option<MemberState>,
+    pub restarts: u32,
+    pub reason: Option<String>,
 }
 
 /// `GET /v1/hosts`

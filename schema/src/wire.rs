@@ -103,9 +103,17 @@ pub struct MemberReport {
     pub since: Timestamp,
     /// How often denvd restarted the engine in this generation.
     pub restarts: u32,
+    /// How often the engine has ended lately, without having been healthy for long in between.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ends_in_a_row: u32,
     /// Why the state is what it is, for people: an exit status with the log's last lines, a failed check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -275,13 +283,24 @@ pub struct UnitRoute {
     pub release: Name,
     /// The model's name as the engine knows it.
     pub model: String,
+    /// The member that takes requests; of a unit of two pools, that which writes the answers.
+    #[serde(flatten)]
+    pub at: MemberRoute,
+    /// The member that reads prompts, in a unit of two pools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefill: Option<MemberRoute>,
+    pub rotation: Rotation,
+}
+
+/// A member as gateways reach it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberRoute {
     /// The host that runs it, as its certificate names it.
     pub host: Name,
     /// `host:port` of that host's ingress.
     pub ingress: String,
-    /// The member that takes requests.
     pub member: MemberId,
-    pub rotation: Rotation,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -106,8 +106,9 @@ async fn what_is_planned_is_what_happens_and_git_has_it_afterwards() {
     let units = fixture.client().unwrap().stage(STAGE).await.unwrap().units;
     let starts =
         planned["forecast"]["moves"].as_array().unwrap().iter().filter(|step| step["does"] == "start");
-    let foretold: Vec<(&str, &str)> =
-        starts.map(|step| (step["unit"].as_str().unwrap(), step["host"].as_str().unwrap())).collect();
+    let foretold: Vec<(&str, &str)> = starts
+        .map(|step| (step["unit"].as_str().unwrap(), step["members"][0]["host"].as_str().unwrap()))
+        .collect();
     let happened: Vec<(&str, &str)> =
         units.iter().map(|unit| (unit.unit.as_str(), unit.host.as_str())).collect();
     assert_eq!(foretold, happened);

@@ -241,6 +241,7 @@ impl Member {
             state: self.supervised.state(),
             since: self.since,
             restarts: self.supervised.restarts(),
+            ends_in_a_row: self.supervised.ends_in_a_row(),
             reason: self.supervised.reason().map(str::to_owned),
         };
         let shown = MemberView { report, port };

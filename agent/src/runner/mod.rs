@@ -321,6 +321,7 @@ impl Queue {
             state: MemberState::Stopped,
             since,
             restarts: entry.facts.restarts,
+            ends_in_a_row: 0,
             reason: None,
         };
         let shown = MemberView { report, port: None };

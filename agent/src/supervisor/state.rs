@@ -187,6 +187,14 @@ impl Supervised {
         }
     }
 
+    /// Ends of the engine without a longer time of health in between.
+    pub fn ends_in_a_row(&self) -> u32 {
+        match self.phase {
+            Phase::Stopping { next: Some(_), .. } => 0,
+            _ => self.exits,
+        }
+    }
+
     pub fn was_healthy(&self) -> bool {
         self.was_healthy && !matches!(self.phase, Phase::Stopping { next: Some(_), .. })
     }

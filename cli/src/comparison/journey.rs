@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use denv_planner::forecast::{Does, Forecast, Move};
+use denv_planner::forecast::{Does, Forecast, MemberPlace, Move};
 use denv_schema::StageId;
 
 use super::length;
@@ -65,13 +65,8 @@ impl Journey<'_> {
 /// One move as a line, without its time.
 pub(super) fn line(step: &Move) -> String {
     match &step.does {
-        Does::Start { unit, release, fleet, host, gpus, cpu_slots } => {
-            let takes = match (gpus.as_slice(), cpu_slots) {
-                ([], slots) => counted(*slots as usize, "CPU slot"),
-                ([gpu], _) => format!("GPU {gpu}"),
-                (gpus, _) => format!("{} GPUs: {}", gpus.len(), ranges(gpus)),
-            };
-            format!("start {unit} ({release}) on {host} of {fleet}, {takes}")
+        Does::Start { unit, release, fleet, members, .. } => {
+            format!("start {unit} ({release}) on {} of {fleet}", places(members))
         }
         Does::Restart { unit, reason } => format!("restart {unit}: {reason}"),
         Does::Ready { unit } => format!("{unit} is ready"),
@@ -81,6 +76,27 @@ pub(super) fn line(step: &Move) -> String {
         Does::Hold { release, reason } => format!("hold, and not try {release} again: {reason}"),
         Does::Wait { on } => format!("waits: {on}"),
     }
+}
+
+/// `host-1, GPUs 0-7`; of several members `r1-h01 and 15 more, 64 GPUs (decode)`, pool by pool.
+fn places(members: &[MemberPlace]) -> String {
+    if let [only] = members {
+        let takes = match (only.gpus.as_slice(), only.cpu_slots) {
+            ([], slots) => counted(slots as usize, "CPU slot"),
+            ([gpu], _) => format!("GPU {gpu}"),
+            (gpus, _) => format!("{} GPUs: {}", gpus.len(), ranges(gpus)),
+        };
+        return format!("{} with {takes}", only.host);
+    }
+    let of_pool = |members: &[MemberPlace]| {
+        let gpus: usize = members.iter().map(|member| member.gpus.len()).sum();
+        let first = &members[0];
+        match members.len() {
+            1 => format!("{} with {gpus} GPUs ({})", first.host, first.pool),
+            count => format!("{} and {} more with {gpus} GPUs ({})", first.host, count - 1, first.pool),
+        }
+    };
+    members.chunk_by(|a, b| a.pool == b.pool).map(of_pool).collect::<Vec<_>>().join(", ")
 }
 
 /// `0-7`, `0,2-3`.

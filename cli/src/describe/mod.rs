@@ -71,7 +71,7 @@ pub(crate) async fn run(describe: &Describe, client: &Client, output: &mut Outpu
             let value = find(describe.kind, &client.hosts().await?, name)?;
             let view: HostView = read(&value)?;
             let mut units: Vec<UnitView> = client.units(None).await?.items()?;
-            units.retain(|unit| unit.host == view.host);
+            units.retain(|unit| unit.members.iter().any(|member| member.host == view.host));
             let events = events(client, &format!("host {name}")).await?;
             (value, host::render(&view, &units, &events, now))
         }

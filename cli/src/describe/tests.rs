@@ -19,7 +19,9 @@ fn plain(text: &str) -> String {
 fn unit() -> Value {
     json!({
         "unit": "chat.prod.3", "stage": "chat/prod", "release": "flash-r1", "fleet": "racks", "host": "gpu-1",
-        "member": "chat.prod.3.0", "gpus": [], "cpuSlots": 1, "generation": 2, "status": "unhealthy",
+        "member": "chat.prod.3.0", "chosen": null,
+        "members": [{"member": "chat.prod.3.0", "pool": "replica", "host": "gpu-1", "gpus": [], "cpuSlots": 1, "restarts": 0}],
+        "generation": 2, "status": "unhealthy",
         "reason": "exit status 1\nCUDA out of memory", "since": "2026-11-29T11:57:00Z", "restarts": 4, "inflight": 0,
     })
 }

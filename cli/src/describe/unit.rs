@@ -3,7 +3,7 @@ use jiff::Timestamp;
 
 use super::page::Page;
 use crate::time::at;
-use crate::views::{devices, unit_status};
+use crate::views::{devices, hosts_shown, unit_status};
 
 pub(super) fn render(unit: &UnitView, stage: &StageView, events: &[EventView], now: Timestamp) -> String {
     let subject = format!("unit {}", unit.unit);
@@ -15,7 +15,8 @@ pub(super) fn render(unit: &UnitView, stage: &StageView, events: &[EventView], n
         .cell("Status", &unit_status(unit))
         .maybe("Reason", unit.reason.as_ref())
         .field("Since", at(unit.since, now))
-        .field("Host", format!("{}, of fleet {}", unit.host, unit.fleet))
+        .field("Host", format!("{}, of fleet {}", hosts_shown(unit), unit.fleet))
+        .maybe("Chosen", unit.chosen.as_ref())
         .field("On", devices(unit))
         .field("Member", &unit.member)
         .field("Generation", unit.generation)

@@ -79,10 +79,12 @@ mod tests {
         });
         let unit = |(index, (release, status)): (usize, &(&str, &str))| {
             json!({
-                "unit": format!("chat.prod.{index}"), "stage": "chat/prod", "release": release, "fleet": "f", "host": "h",
-                "member": format!("chat.prod.{index}.0"), "gpus": [], "cpuSlots": 1, "generation": 1, "status": status,
-                "reason": null, "since": at, "restarts": 0, "inflight": 0,
-            })
+                    "unit": format!("chat.prod.{index}"), "stage": "chat/prod", "release": release, "fleet": "f", "host": "h",
+                    "member": format!("chat.prod.{index}.0"), "chosen": null,
+            "members": [{"member": format!("chat.prod.{index}.0"), "pool": "replica", "host": "h", "gpus": [], "cpuSlots": 1, "restarts": 0}],
+            "generation": 1, "status": status,
+                    "reason": null, "since": at, "restarts": 0, "inflight": 0,
+                })
         };
         let ready = units.iter().filter(|(_, status)| *status == "ready").count();
         let held =

@@ -15,7 +15,9 @@ fn table<T: DeserializeOwned>(columns: &[Column<T>], rows: Value, wide: bool) ->
 fn unit(ordinal: u32, status: &str, reason: Option<&str>) -> Value {
     json!({
         "unit": format!("chat.prod.{ordinal}"), "stage": "chat/prod", "release": "flash-r2", "fleet": "racks", "host": "gpu-1",
-        "member": format!("chat.prod.{ordinal}.0"), "gpus": [0, 1], "cpuSlots": 0, "generation": 1, "status": status,
+        "member": format!("chat.prod.{ordinal}.0"), "chosen": null,
+        "members": [{"member": format!("chat.prod.{ordinal}.0"), "pool": "replica", "host": "gpu-1", "gpus": [0, 1], "cpuSlots": 0, "restarts": 0}],
+        "generation": 1, "status": status,
         "reason": reason, "since": "2026-11-29T11:57:00Z", "restarts": 2, "inflight": 7,
     })
 }

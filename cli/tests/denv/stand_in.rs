@@ -157,7 +157,9 @@ pub(crate) fn stage(
     let unit = |(index, (release, status)): (usize, &(&str, &str))| {
         json!({
             "unit": format!("chat.prod.{index}"), "stage": "chat/prod", "release": release, "fleet": "racks", "host": "gpu-1",
-            "member": format!("chat.prod.{index}.0"), "gpus": [0], "cpuSlots": 0, "generation": 1, "status": status,
+            "member": format!("chat.prod.{index}.0"), "chosen": null,
+        "members": [{"member": format!("chat.prod.{index}.0"), "pool": "replica", "host": "gpu-1", "gpus": [0], "cpuSlots": 0, "restarts": 0}],
+        "generation": 1, "status": status,
             "reason": null, "since": at, "restarts": 0, "inflight": 0,
         })
     };

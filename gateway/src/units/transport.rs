@@ -37,10 +37,10 @@ const PLAIN_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Transport {
     pub(crate) async fn connect(&self, route: &UnitRoute) -> Result<SendRequest<Full<Bytes>>, ConnectError> {
-        let address = route.ingress.as_str();
+        let address = route.at.ingress.as_str();
         match self {
             Transport::MutualTls { tenant, config } => {
-                let identity = Identity::new(tenant, Role::Host, &route.host);
+                let identity = Identity::new(tenant, Role::Host, &route.at.host);
                 let config = config.borrow().clone();
                 let stream = dial::connect(address, &identity, config).await?;
                 speak_http(address, TokioIo::new(stream)).await

@@ -66,7 +66,7 @@ impl Unit {
         let same_generation = known.filter(|known| known.route.generation == route.generation);
         let uri = |path: &str| {
             // Ids are names, dots and digits by construction; a foreign one reaches nothing.
-            Uri::try_from(format!("/members/{}/{path}", route.member)).unwrap_or_default()
+            Uri::try_from(format!("/members/{}/{path}", route.at.member)).unwrap_or_default()
         };
         // Under another release's name it is the very same engine, and as well as it was.
         let healthy = known.is_some_and(|known| {
@@ -82,7 +82,7 @@ impl Unit {
             transport,
             changed,
             doubted: Notify::new(),
-            authority: HeaderValue::try_from(&route.ingress)
+            authority: HeaderValue::try_from(&route.at.ingress)
                 .unwrap_or_else(|_| HeaderValue::from_static("ingress")),
             chat: uri("v1/chat/completions"),
             health: uri("health"),

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use denv_gateway::process::{Gateway, Settings};
 use denv_gateway::{Disk, Files};
-use denv_schema::wire::{GatewayConfig, Rotation, UnitReport, UnitRoute, UsageRecord};
+use denv_schema::wire::{GatewayConfig, MemberRoute, Rotation, UnitReport, UnitRoute, UsageRecord};
 use denv_schema::{Digest, MemberId, StageId, UnitId};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -118,14 +118,17 @@ impl World {
     pub(crate) fn route(&self, host: usize, rotation: Rotation) -> UnitRoute {
         let unit = unit(host as u64);
         UnitRoute {
-            member: MemberId::new(&unit, 0),
+            at: MemberRoute {
+                host: host_name(host).parse().unwrap(),
+                ingress: self.hosts[host].address.to_string(),
+                member: MemberId::new(&unit, 0),
+            },
+            prefill: None,
             unit,
             generation: 1,
             stage: stage(),
             release: "r1".parse().unwrap(),
             model: "small".to_owned(),
-            host: host_name(host).parse().unwrap(),
-            ingress: self.hosts[host].address.to_string(),
             rotation,
         }
     }

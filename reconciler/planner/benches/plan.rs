@@ -91,17 +91,20 @@ impl Bench {
     fn at_rest(hosts: u32) -> Self {
         let mut bench = Bench::empty(hosts);
         while bench.carry_out() > 0 {
-            for unit in bench.records.units.values() {
+            for (unit, member) in
+                bench.records.units.values().flat_map(|unit| unit.members.iter().map(move |of| (unit, of)))
+            {
                 let report = MemberReport {
                     generation: unit.generation,
-                    spec: unit.digest,
+                    spec: member.digest,
                     state: MemberState::Healthy,
                     since: bench.now,
                     restarts: 0,
+                    ends_in_a_row: 0,
                     reason: None,
                 };
-                let host = bench.observed.hosts.get_mut(&unit.host).unwrap();
-                host.report.members.insert(unit.member.clone(), report);
+                let host = bench.observed.hosts.get_mut(&member.host).unwrap();
+                host.report.members.insert(member.id.clone(), report);
             }
         }
         assert_eq!(bench.records.units.len(), (STAGES * UNITS) as usize);
@@ -145,7 +148,7 @@ fn nothing_to_do(bencher: Bencher<'_, '_>, hosts: u32) {
 #[divan::bench(args = [HOSTS / 2, HOSTS])]
 fn one_host_lost(bencher: Bencher<'_, '_>, hosts: u32) {
     let mut bench = Bench::at_rest(hosts);
-    let host: Name = bench.records.units.values().next().unwrap().host.clone();
+    let host: Name = bench.records.units.values().next().unwrap().members[0].host.clone();
     bench.observed.hosts.get_mut(&host).unwrap().connected = false;
     bench.now += SignedDuration::from_hours(1);
     assert_eq!(bench.plan().steps.len(), 1);

@@ -1,10 +1,11 @@
 //! Whether a plan keeps the invariants, told apart from how the plan was made. It runs after every plan in tests, and
 //! in production before a plan is carried out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use denv_schema::manifest::{StageSpec, Strategy};
+use denv_schema::launch::LaunchTemplate;
+use denv_schema::manifest::{PlacementRule, StageSpec, Strategy};
 use denv_schema::{Name, StageId, UnitId};
 
 use crate::calendar::may_begin;
@@ -12,7 +13,7 @@ use crate::converge::{count, floor};
 use crate::deployment::is_approved;
 use crate::lifecycle::drained;
 use crate::plan::{Plan, Step};
-use crate::records::{Phase, UnitPhase, UnitRecord};
+use crate::records::{Phase, Records, UnitPhase, UnitRecord};
 use crate::status::{Service, UnitStatus, service, status};
 use crate::world::World;
 
@@ -24,6 +25,10 @@ pub enum Violation {
     SlotsOvercommitted { host: Name, taken: u32, of: u32 },
     /// Invariant 1.
     OutOfPlace { unit: UnitId, host: Name, fleet: Name },
+    /// Invariant 1: it would not get all that it takes.
+    Incomplete { unit: UnitId },
+    /// Invariant 1.
+    SpansDomains { unit: UnitId },
     /// Invariant 2.
     BelowFloor { stage: StageId, left: u32, floor: u32 },
     /// Invariant 3.
@@ -55,6 +60,12 @@ impl fmt::Display for Violation {
             }
             Violation::OutOfPlace { unit, host, fleet } => {
                 write!(f, "`{unit}` would start on `{host}`, which can't take units of fleet `{fleet}`")
+            }
+            Violation::Incomplete { unit } => {
+                write!(f, "`{unit}` would start with a part of what its release takes")
+            }
+            Violation::SpansDomains { unit } => {
+                write!(f, "`{unit}` would span several domains, and its release asks for one")
             }
             Violation::BelowFloor { stage, left, floor } => {
                 write!(f, "`{stage}` would be left with {left} ready units, and must keep {floor}")
@@ -98,11 +109,7 @@ pub fn check(world: &World<'_>, plan: &Plan) -> Vec<Violation> {
     for step in &plan.steps {
         match step {
             Step::StartUnit { unit, record } => {
-                let host = world.catalog.hosts.get(&record.host);
-                if !host.is_some_and(|host| host.fleet == record.fleet && !host.cordoned) {
-                    let (host, fleet) = (record.host.clone(), record.fleet.clone());
-                    found.push(Violation::OutOfPlace { unit: unit.clone(), host, fleet });
-                }
+                start(world, &after, unit, record, &mut found);
                 if world.records.units.contains_key(unit) || after.units.contains_key(unit) {
                     found.push(Violation::GenerationRepeated { unit: unit.clone() });
                 }
@@ -117,7 +124,12 @@ pub fn check(world: &World<'_>, plan: &Plan) -> Vec<Violation> {
                 }
             }
             Step::EndStranger { unit, member, .. }
-                if world.records.units.values().any(|record| record.member == *member) =>
+                if world
+                    .records
+                    .units
+                    .values()
+                    .flat_map(|record| &record.members)
+                    .any(|of| of.id == *member) =>
             {
                 found.push(Violation::StoppedUndrained { unit: unit.clone() });
             }
@@ -176,6 +188,51 @@ pub fn check(world: &World<'_>, plan: &Plan) -> Vec<Violation> {
     }
     resources(world, &after.units, &mut found);
     found
+}
+
+/// A unit gets all that it takes, on hosts of its fleet that may take it, and within one domain unless it may span them.
+fn start(world: &World<'_>, after: &Records, unit: &UnitId, record: &UnitRecord, found: &mut Vec<Violation>) {
+    let spec = |host: &Name| world.catalog.hosts.get(host);
+    let may_take = |host: &Name| spec(host).is_some_and(|spec| spec.fleet == record.fleet && !spec.cordoned);
+    if let Some(member) = record.members.iter().find(|member| !may_take(&member.host)) {
+        let (host, fleet) = (member.host.clone(), record.fleet.clone());
+        found.push(Violation::OutOfPlace { unit: unit.clone(), host, fleet });
+    }
+    let Some(template) = template(world, after, record) else {
+        found.push(Violation::Incomplete { unit: unit.clone() });
+        return;
+    };
+    let whole = template.pools.iter().all(|pool| {
+        let mine = || record.members.iter().filter(|member| member.pool == pool.name);
+        match pool.needs.gpus {
+            Some(gpus) => count(mine().flat_map(|member| &member.spec.gpus)) == gpus,
+            None => mine().map(|member| member.cpu_slots).sum::<u32>() == pool.needs.cpu_slots.unwrap_or(1),
+        }
+    });
+    if !whole {
+        found.push(Violation::Incomplete { unit: unit.clone() });
+    }
+    let domains: BTreeSet<&Name> = record
+        .members
+        .iter()
+        .map(|member| spec(&member.host).and_then(|spec| spec.domain.as_ref()).unwrap_or(&member.host))
+        .collect();
+    if template.placement == PlacementRule::SameDomain && domains.len() > 1 {
+        found.push(Violation::SpansDomains { unit: unit.clone() });
+    }
+}
+
+/// What the unit's release means, by whichever of the stage's records or manifests says it.
+fn template<'a>(world: &World<'a>, after: &'a Records, record: &UnitRecord) -> Option<&'a LaunchTemplate> {
+    let stage = after.stages.get(&record.stage);
+    let deployment = stage.and_then(|stage| stage.deployment.as_ref());
+    let good = stage.and_then(|stage| stage.good.as_ref());
+    let known = [
+        deployment.map(|deployment| (deployment.digest, &deployment.template)),
+        good.map(|good| (good.digest, &good.template)),
+        world.catalog.rendered.get(&record.release).map(|rendered| (rendered.digest, &rendered.template)),
+    ];
+    known.into_iter().flatten().find(|(digest, _)| *digest == record.template).map(|(_, template)| template)
 }
 
 fn is_ready(world: &World<'_>, id: &UnitId, record: &UnitRecord) -> bool {
@@ -256,17 +313,17 @@ fn replaced(
 fn resources(world: &World<'_>, units: &BTreeMap<UnitId, UnitRecord>, found: &mut Vec<Violation>) {
     let mut gpus: BTreeMap<(&Name, u32), &UnitId> = BTreeMap::new();
     let (mut slots, mut before): (BTreeMap<&Name, u32>, BTreeMap<&Name, u32>) = Default::default();
-    for unit in world.records.units.values() {
-        *before.entry(&unit.host).or_default() += unit.cpu_slots;
+    for member in world.records.units.values().flat_map(|unit| &unit.members) {
+        *before.entry(&member.host).or_default() += member.cpu_slots;
     }
-    for (id, unit) in units {
-        for gpu in &unit.spec.gpus {
-            if let Some(other) = gpus.insert((&unit.host, *gpu), id) {
+    for (id, member) in units.iter().flat_map(|(id, unit)| unit.members.iter().map(move |of| (id, of))) {
+        for gpu in &member.spec.gpus {
+            if let Some(other) = gpus.insert((&member.host, *gpu), id) {
                 let units = [other.clone(), id.clone()];
-                found.push(Violation::GpuTakenTwice { host: unit.host.clone(), gpu: *gpu, units });
+                found.push(Violation::GpuTakenTwice { host: member.host.clone(), gpu: *gpu, units });
             }
         }
-        *slots.entry(&unit.host).or_default() += unit.cpu_slots;
+        *slots.entry(&member.host).or_default() += member.cpu_slots;
     }
     for (host, taken) in slots {
         // A host whose slots were lowered, or that was removed, may hold more until its units have left: only a plan

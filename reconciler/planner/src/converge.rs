@@ -3,18 +3,19 @@
 
 use std::collections::BTreeMap;
 
+use denv_schema::launch::LaunchSpec;
 use denv_schema::manifest::{StageSpec, Strategy};
 use denv_schema::{Digest, MemberId, Name, StageId, UnitId};
 
 use crate::batches::batch;
 use crate::loss;
 use crate::pass::{Pass, Unit};
-use crate::placement::{Release, place};
+use crate::placement::{Placement, Release, Spot, place};
 use crate::plan::{Step, Subject};
-use crate::records::{StageRecord, UnitPhase, UnitRecord};
+use crate::records::{MemberRecord, StageRecord, UnitPhase, UnitRecord};
 use crate::status::{Service, UnitStatus};
 use crate::waiting::WaitingOn;
-use crate::world::signed;
+use crate::world::{World, signed};
 
 /// What a stage is to come to.
 pub(crate) struct Goal<'a> {
@@ -143,8 +144,7 @@ impl<'u, 'w> Sorted<'u, 'w> {
     ) -> Self {
         let mut sorted = Sorted { mine: Vec::new(), others: Vec::new(), failed: Vec::new() };
         for unit in units.iter().filter(|unit| unit.record.fleet == *fleet && unit.record.is_active()) {
-            let host = pass.world.catalog.hosts.get(&unit.record.host);
-            let in_place = host.is_some_and(|host| host.fleet == *fleet) && goal.units.contains_key(fleet);
+            let in_place = goal.units.contains_key(fleet) && out_of_place(pass.world, unit.record).is_none();
             if unit.is_failed() {
                 sorted.failed.push(unit);
             } else if in_place && is_lost(pass, spec, unit) {
@@ -159,10 +159,16 @@ impl<'u, 'w> Sorted<'u, 'w> {
     }
 }
 
+/// A host of the unit that is not of its fleet any more.
+fn out_of_place<'u>(world: &World<'_>, unit: &'u UnitRecord) -> Option<&'u Name> {
+    let of_fleet = |host: &Name| world.catalog.hosts.get(host).is_some_and(|spec| spec.fleet == unit.fleet);
+    unit.members.iter().map(|member| &member.host).find(|host| !of_fleet(host))
+}
+
 fn is_lost(pass: &Pass<'_>, spec: &StageSpec, unit: &Unit<'_>) -> bool {
     pass.brake.is_none()
-        && pass.world.is_silent(&unit.record.host)
-        && pass.world.now >= loss::lost_at(pass.world, &unit.record.host, spec.lost_after.get())
+        && loss::lost_at(pass.world, unit.record, spec.lost_after.get())
+            .is_some_and(|at| pass.world.now >= at)
 }
 
 /// One fleet's turn.
@@ -248,24 +254,21 @@ fn begin(
         match place(pass.usage(), turn.stage, turn.fleet, release) {
             Ok(placement) => {
                 let unit = UnitId::new(turn.stage, pass.next_unit(turn.stage));
-                let spec = release.template.at(&placement.gpus);
+                pass.usage().reserve(turn.stage, release.digest, &placement);
                 let record = UnitRecord {
                     stage: turn.stage.clone(),
                     fleet: turn.fleet.clone(),
                     release: release.name.clone(),
                     template: release.digest,
-                    member: MemberId::new(&unit, 0),
-                    digest: spec.digest(),
-                    spec,
-                    host: placement.host,
-                    cpu_slots: placement.cpu_slots,
+                    members: members(&unit, release, &placement),
+                    chosen: Some(placement.chosen),
                     generation: 1,
                     phase: UnitPhase::Starting,
                     since: pass.world.now,
                     created: pass.world.now,
+                    restarts_in_a_row: 0,
                     reason: None,
                 };
-                pass.usage().take(&record);
                 pass.step(Step::StartUnit { unit, record });
             }
             Err(waiting) => {
@@ -275,6 +278,20 @@ fn begin(
         }
     }
     true
+}
+
+fn members(unit: &UnitId, release: &Release<'_>, placement: &Placement) -> Vec<MemberRecord> {
+    let specs = release.template.at(unit, &placement.places());
+    let member = |(rank, (spot, spec)): (u32, (&Spot, LaunchSpec))| MemberRecord {
+        id: MemberId::new(unit, rank),
+        pool: spot.pool,
+        host: spot.host.clone(),
+        cpu_slots: spot.cpu_slots,
+        first_port: spot.first_port,
+        digest: spec.digest(),
+        spec,
+    };
+    (0..).zip(placement.spots.iter().zip(specs)).map(member).collect()
 }
 
 /// Drains what the batch replaces: first what serves nobody, then the oldest.
@@ -314,10 +331,10 @@ fn drain_others(
         }
         left -= 1;
         let is_other = Some(unit.record.template) != turn.template;
-        let reason = match pass.world.catalog.hosts.get(&unit.record.host) {
+        let reason = match out_of_place(pass.world, unit.record) {
             _ if is_other => "its stage runs another release now".to_owned(),
-            Some(host) if host.fleet == *turn.fleet => format!("its stage has left fleet `{}`", turn.fleet),
-            _ => format!("host `{}` has left fleet `{}`", unit.record.host, turn.fleet),
+            None => format!("its stage has left fleet `{}`", turn.fleet),
+            Some(host) => format!("host `{host}` has left fleet `{}`", turn.fleet),
         };
         pass.drain(unit, reason, None);
     }

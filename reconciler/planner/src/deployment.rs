@@ -14,7 +14,7 @@ use crate::status::{Service, UnitStatus, service, status};
 use crate::waiting::WaitingOn;
 use crate::wake::wake_at;
 use crate::world::{World, signed};
-use crate::{calendar, converge, lifecycle, loss};
+use crate::{calendar, converge, lifecycle};
 
 /// What to do next, in a world.
 pub fn plan(world: &World<'_>) -> Plan {
@@ -59,9 +59,9 @@ fn plan_stage(pass: &mut Pass<'_>, id: &StageId, spec: &StageSpec, units: &[Unit
         pass.plan.wait(Subject::Stage(id.clone()), waiting);
     } else {
         for unit in units.iter().filter(|unit| matches!(unit.status, UnitStatus::Silent { .. })) {
-            let until = loss::lost_at(pass.world, &unit.record.host, spec.lost_after.get());
-            let waiting = WaitingOn::Host { host: unit.record.host.clone(), until };
-            pass.plan.wait(Subject::Unit(unit.id.clone()), waiting);
+            let Some((host, since)) = pass.world.silent_host(unit.record) else { continue };
+            let (host, until) = (host.clone(), since + signed(spec.lost_after.get()));
+            pass.plan.wait(Subject::Unit(unit.id.clone()), WaitingOn::Host { host, until });
         }
     }
     let nothing = StageRecord::default();
@@ -369,7 +369,7 @@ impl Stage<'_> {
         let template = deployment.digest;
         self.units.iter().filter(|unit| unit.record.template == template && unit.record.is_active()).find_map(
             |unit| {
-                let (id, host) = (unit.id, &unit.record.host);
+                let (id, host) = (unit.id, &unit.record.front().host);
                 match &unit.status {
                     UnitStatus::Failed { reason } => Some(format!("unit `{id}` on `{host}`: {reason}")),
                     UnitStatus::Unhealthy { reason } => {

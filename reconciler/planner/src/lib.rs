@@ -49,13 +49,15 @@ mod wake;
 mod world;
 
 pub use deployment::plan;
+pub use placement::Chosen;
 pub use plan::{Plan, Step, Subject};
 pub use promotion::{Proven, promotions};
 pub use records::{
-    Approved, Deployment, Good, Hold, Phase, Records, Repairs, StageRecord, UnitPhase, UnitRecord,
+    Approved, Deployment, Good, Hold, MemberRecord, Phase, Records, Repairs, StageRecord, UnitPhase,
+    UnitRecord,
 };
 pub use routes::routes;
 pub use snapshot::Snapshot;
 pub use status::{UnitStatus, status};
-pub use waiting::WaitingOn;
+pub use waiting::{NoRoom, WaitingOn};
 pub use world::{GatewayObserved, HostObserved, Observed, World};

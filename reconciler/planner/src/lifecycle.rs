@@ -7,8 +7,8 @@ use denv_schema::{Name, UnitId};
 
 use crate::pass::{Pass, Unit};
 use crate::plan::{Step, Subject};
-use crate::records::{UnitPhase, UnitRecord};
-use crate::status::{UnitStatus, start_deadline};
+use crate::records::{MemberRecord, UnitPhase, UnitRecord};
+use crate::status::{UnitStatus, is_gone, laggard, start_deadline};
 use crate::waiting::WaitingOn;
 use crate::world::{World, signed};
 
@@ -22,7 +22,8 @@ pub(crate) fn advance(pass: &mut Pass<'_>, unit: &Unit<'_>, rollout: &Rollout) {
             Err(waiting) => pass.plan.wait(Subject::Unit(id), waiting),
         },
         (UnitStatus::Stopping, _) => {
-            pass.plan.wait(Subject::Unit(id), WaitingOn::Stop { host: record.host.clone() });
+            pass.plan
+                .wait(Subject::Unit(id), WaitingOn::Stop { host: stopping(pass.world, record).host.clone() });
         }
         (UnitStatus::Stopped, _) => pass.step(Step::ForgetUnit { unit: id }),
         (UnitStatus::Drifted { reason }, _) => {
@@ -38,7 +39,10 @@ pub(crate) fn advance(pass: &mut Pass<'_>, unit: &Unit<'_>, rollout: &Rollout) {
             pass.plan.wait(Subject::Unit(id), waiting);
         }
         (UnitStatus::Unhealthy { reason } | UnitStatus::Failed { reason }, _) => {
-            let waiting = WaitingOn::Unhealthy { host: record.host.clone(), reason: reason.clone() };
+            let waiting = WaitingOn::Unhealthy {
+                host: laggard(pass.world, record).host.clone(),
+                reason: reason.clone(),
+            };
             pass.plan.wait(Subject::Unit(id), waiting);
         }
         // Whether it is replaced is the stage's decision.
@@ -46,8 +50,14 @@ pub(crate) fn advance(pass: &mut Pass<'_>, unit: &Unit<'_>, rollout: &Rollout) {
     }
 }
 
+/// A member that is not gone yet.
+fn stopping<'u>(world: &World<'_>, unit: &'u UnitRecord) -> &'u MemberRecord {
+    unit.members.iter().find(|member| !is_gone(world, unit, member)).unwrap_or_else(|| unit.front())
+}
+
 fn start(pass: &mut Pass<'_>, id: UnitId, record: &UnitRecord, doing: &str) {
-    let (host, doing, until) = (record.host.clone(), doing.to_owned(), start_deadline(pass.world, record));
+    let (host, doing, until) =
+        (laggard(pass.world, record).host.clone(), doing.to_owned(), start_deadline(pass.world, record));
     pass.plan.wait(Subject::Unit(id), WaitingOn::Start { host, doing, until });
 }
 

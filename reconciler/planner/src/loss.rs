@@ -1,8 +1,8 @@
 //! Whether silent hosts are lost. When many fall silent at once, denv suspects itself first.
 
-use denv_schema::Name;
 use jiff::Timestamp;
 
+use crate::records::UnitRecord;
 use crate::waiting::WaitingOn;
 use crate::world::{World, signed};
 
@@ -23,7 +23,11 @@ pub(crate) fn brake(world: &World<'_>) -> Option<WaitingOn> {
     (silent * SHARE > total).then(|| WaitingOn::SilentHosts { silent: count(silent), known: count(total) })
 }
 
-/// When a silent host's units are replaced.
-pub(crate) fn lost_at(world: &World<'_>, host: &Name, patience: std::time::Duration) -> Timestamp {
-    world.silent_since(host) + signed(patience)
+/// When a unit with a silent host is replaced. None: no host of it is silent.
+pub(crate) fn lost_at(
+    world: &World<'_>,
+    unit: &UnitRecord,
+    patience: std::time::Duration,
+) -> Option<Timestamp> {
+    world.silent_host(unit).map(|(_, since)| since + signed(patience))
 }

@@ -18,7 +18,7 @@ pub(crate) struct Pass<'w> {
     /// Hosts that run what no record knows.
     strangers: BTreeSet<Name>,
     /// What is taken, with what this pass has placed. Most passes place nothing.
-    usage: Option<Usage>,
+    usage: Option<Usage<'w>>,
     pub brake: Option<WaitingOn>,
     next_units: BTreeMap<StageId, u64>,
     pub plan: Plan,
@@ -42,7 +42,7 @@ impl<'w> Pass<'w> {
         self.plan.steps.push(step);
     }
 
-    pub(crate) fn usage(&mut self) -> &mut Usage {
+    pub(crate) fn usage(&mut self) -> &mut Usage<'w> {
         self.usage.get_or_insert_with(|| Usage::of(self.world, &self.strangers))
     }
 

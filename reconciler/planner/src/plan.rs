@@ -9,7 +9,9 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::records::{Approved, Deployment, Good, Hold, Phase, Records, UnitPhase, UnitRecord};
+use crate::records::{
+    Approved, DID_WELL, Deployment, Good, Hold, MemberRecord, Phase, Records, UnitPhase, UnitRecord,
+};
 use crate::waiting::WaitingOn;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -157,6 +159,9 @@ impl Records {
                 self.units.insert(unit.clone(), record.clone());
             }
             Step::RestartUnit { unit, generation, reason, at } => self.on_unit(unit, |record| {
+                let did_well =
+                    record.phase == UnitPhase::Ready && at.duration_since(record.since) >= DID_WELL;
+                record.restarts_in_a_row = if did_well { 1 } else { record.restarts_in_a_row + 1 };
                 record.generation = *generation;
                 record.phase = UnitPhase::Starting;
                 record.reason = Some(reason.clone());
@@ -221,6 +226,23 @@ impl fmt::Display for Subject {
     }
 }
 
+/// Where a unit's members are: `` `h1`, GPUs [0, 1] ``, or of many the hosts with how much of each.
+struct Places<'a>(&'a [MemberRecord]);
+
+impl fmt::Display for Places<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            [only] if only.spec.gpus.is_empty() => write!(f, "`{}`", only.host),
+            [only] => write!(f, "`{}`, GPUs {:?}", only.host, only.spec.gpus),
+            [first, .., last] => {
+                let gpus: usize = self.0.iter().map(|member| member.spec.gpus.len()).sum();
+                write!(f, "`{}` to `{}`, {} members, {gpus} GPUs", first.host, last.host, self.0.len())
+            }
+            [] => f.write_str("no host"),
+        }
+    }
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -249,8 +271,7 @@ impl fmt::Display for Step {
             Step::Unhold { .. } => f.write_str("no longer held"),
             Step::SettleRepairs { .. } => f.write_str("all units are ready again"),
             Step::StartUnit { record, .. } => {
-                write!(f, "start `{}` on `{}`", record.release, record.host)?;
-                if record.spec.gpus.is_empty() { Ok(()) } else { write!(f, ", GPUs {:?}", record.spec.gpus) }
+                write!(f, "start `{}` on {}", record.release, Places(&record.members))
             }
             Step::RestartUnit { generation, reason, .. } => {
                 write!(f, "start again as generation {generation}: {reason}")
@@ -270,15 +291,15 @@ impl fmt::Display for Step {
 }
 
 impl Step {
-    /// The command that a step means, and whose it is: to be told once `after` is in the store.
-    pub fn command(&self, after: &Records) -> Option<(Name, UnitId, Command)> {
+    /// The commands that a step means, and whose they are: to be told once `after` is in the store.
+    pub fn commands(&self, after: &Records) -> Vec<(Name, UnitId, Command)> {
         match self {
             Step::StartUnit { unit, .. } | Step::RestartUnit { unit, .. } | Step::StopUnit { unit, .. } => {
-                let record = after.units.get(unit)?;
-                Some((record.host.clone(), unit.clone(), record.command()))
+                let commands = after.units.get(unit).into_iter().flat_map(UnitRecord::commands);
+                commands.map(|(host, command)| (host.clone(), unit.clone(), command)).collect()
             }
             Step::EndStranger { unit, host, member, generation } => {
-                Some((host.clone(), unit.clone(), crate::strangers::stop(member, *generation)))
+                vec![(host.clone(), unit.clone(), crate::strangers::stop(member, *generation))]
             }
             Step::OpenDeployment { .. }
             | Step::MoveDeployment { .. }
@@ -292,7 +313,7 @@ impl Step {
             | Step::MarkReady { .. }
             | Step::RenameRelease { .. }
             | Step::DrainUnit { .. }
-            | Step::ForgetUnit { .. } => None,
+            | Step::ForgetUnit { .. } => Vec::new(),
         }
     }
 

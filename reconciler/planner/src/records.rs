@@ -3,11 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use denv_schema::launch::{LaunchSpec, LaunchTemplate};
+use denv_schema::manifest::PoolName;
+use denv_schema::quantity::Period;
 use denv_schema::wire::{Action, Command, CommandId, Generation};
 use denv_schema::{Digest, MemberId, Name, StageId, UnitId};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::placement::Chosen;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Records {
@@ -146,20 +150,40 @@ pub struct UnitRecord {
     pub release: Name,
     /// The digest of the release's template.
     pub template: Digest,
-    pub host: Name,
-    pub member: MemberId,
-    /// CPU slots it takes on a host without accelerators; accelerators are in `spec.gpus`.
-    pub cpu_slots: u32,
-    pub spec: LaunchSpec,
-    /// The spec's: what desired and observed are compared by.
-    pub digest: Digest,
+    /// Its parts, one a host and pool: the pools in their order, and in each the members by rank. Never empty.
+    pub members: Vec<MemberRecord>,
+    /// Why it is where it is, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<Chosen>,
     pub generation: Generation,
     pub phase: UnitPhase,
     /// When it entered its phase.
     pub since: Timestamp,
     pub created: Timestamp,
+    /// How often it was started again without having been ready for long in between.
+    #[serde(default)]
+    pub restarts_in_a_row: u32,
     /// Why it is leaving, for people.
     pub reason: Option<String>,
+}
+
+/// A unit that was ready for this long did well.
+pub(crate) const DID_WELL: SignedDuration = SignedDuration::from_mins(10);
+
+/// The part of a unit on one host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberRecord {
+    pub id: MemberId,
+    pub pool: PoolName,
+    pub host: Name,
+    /// CPU slots it takes on a host without accelerators; accelerators are in `spec.gpus`.
+    pub cpu_slots: u32,
+    /// The first of the ports it has for what members say to each other.
+    pub first_port: u16,
+    pub spec: LaunchSpec,
+    /// The spec's: what desired and observed are compared by.
+    pub digest: Digest,
 }
 
 /// What denv wants of a unit. What the unit is, is its [`crate::UnitStatus`].
@@ -182,18 +206,55 @@ impl UnitRecord {
         matches!(self.phase, UnitPhase::Starting | UnitPhase::Ready)
     }
 
-    /// The id of [`UnitRecord::command`], without the whole of it.
-    pub fn command_id(&self) -> CommandId {
-        let verb = if self.phase == UnitPhase::Stopping { "stop" } else { "start" };
-        CommandId(format!("{}@{}/{verb}", self.member, self.generation))
+    /// The member that takes requests: of a unit of two pools, that which writes the answers.
+    pub fn front(&self) -> &MemberRecord {
+        let last = self.members.last().map(|member| member.pool);
+        let front = self.members.iter().find(|member| Some(member.pool) == last);
+        front.expect("a unit has members")
     }
 
-    /// The command that makes the host do what the phase wants, to be delivered in the term of that moment.
-    pub fn command(&self) -> Command {
-        let action = match self.phase {
-            UnitPhase::Starting | UnitPhase::Ready | UnitPhase::Draining => Action::Start(self.spec.clone()),
-            UnitPhase::Stopping => Action::Stop {},
-        };
-        Command::new(0, self.member.clone(), self.generation, action)
+    /// The ids of [`UnitRecord::commands`], without the whole of them.
+    pub fn command_ids(&self) -> impl Iterator<Item = CommandId> {
+        self.members.iter().map(|member| self.command_id(member))
+    }
+
+    /// The id of the command to one of its members.
+    pub fn command_id(&self, member: &MemberRecord) -> CommandId {
+        let verb = if self.phase == UnitPhase::Stopping { "stop" } else { "start" };
+        CommandId(format!("{}@{}/{verb}", member.id, self.generation))
+    }
+
+    /// The commands that make its hosts do what the phase wants, to be delivered in the term of that moment.
+    pub fn commands(&self) -> impl Iterator<Item = (&Name, Command)> {
+        self.members.iter().map(|member| {
+            let action = match self.phase {
+                UnitPhase::Starting | UnitPhase::Ready | UnitPhase::Draining => {
+                    Action::Start(member.spec.clone())
+                }
+                UnitPhase::Stopping => Action::Stop {},
+            };
+            (&member.host, Command::new(0, member.id.clone(), self.generation, action))
+        })
+    }
+
+    /// The model's name as the engine knows it.
+    pub fn model(&self) -> &str {
+        self.members.first().map_or("", |member| &member.spec.model)
+    }
+
+    /// What its recipe gives it to become ready.
+    pub fn start_timeout(&self) -> Period {
+        let timeouts = self.members.iter().map(|member| member.spec.start_timeout);
+        timeouts.max_by_key(|timeout| timeout.get()).unwrap_or(Period::from_secs(0))
+    }
+
+    /// What its recipe gives it to end.
+    pub fn stop_timeout(&self) -> Period {
+        let timeouts = self.members.iter().map(|member| member.spec.stop_timeout);
+        timeouts.max_by_key(|timeout| timeout.get()).unwrap_or(Period::from_secs(0))
+    }
+
+    pub fn is_on(&self, host: &Name) -> bool {
+        self.members.iter().any(|member| member.host == *host)
     }
 }

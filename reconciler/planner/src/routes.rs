@@ -1,16 +1,21 @@
 //! What gateways are told of units.
 
-use denv_schema::wire::{MemberState, Rotation, UnitRoute};
+use denv_schema::wire::{MemberRoute, MemberState, Rotation, UnitRoute};
 
-use crate::records::UnitPhase;
+use crate::records::{MemberRecord, UnitPhase};
 use crate::world::World;
 
 /// Every unit that gateways must know, in or out of rotation.
 pub fn routes(world: &World<'_>) -> Vec<UnitRoute> {
+    let place = |member: &MemberRecord| {
+        let ingress = world.host(&member.host)?.ingress.clone();
+        Some(MemberRoute { host: member.host.clone(), ingress, member: member.id.clone() })
+    };
     let route = |(id, unit): (&denv_schema::UnitId, &crate::UnitRecord)| {
-        let host = world.host(&unit.host)?;
-        let member = world.member(unit).filter(|member| member.generation == unit.generation);
-        let healthy = member.is_some_and(|member| member.state == MemberState::Healthy);
+        let healthy = unit.members.iter().all(|member| {
+            let report = world.member(member).filter(|report| report.generation == unit.generation);
+            report.is_some_and(|report| report.state == MemberState::Healthy)
+        });
         let rotation = match unit.phase {
             UnitPhase::Starting if healthy => Rotation::In,
             // Gateways see for themselves whether it answers, sooner than denv does. So out of rotation has one
@@ -19,15 +24,20 @@ pub fn routes(world: &World<'_>) -> Vec<UnitRoute> {
             UnitPhase::Draining => Rotation::Out,
             UnitPhase::Starting | UnitPhase::Stopping => return None,
         };
+        let front = unit.front();
+        // Of two pools, the first reads prompts.
+        let prefill = unit.members.first().filter(|member| member.pool != front.pool);
         Some(UnitRoute {
             unit: id.clone(),
             generation: unit.generation,
             stage: unit.stage.clone(),
             release: unit.release.clone(),
-            model: unit.spec.model.clone(),
-            host: unit.host.clone(),
-            ingress: host.ingress.clone(),
-            member: unit.member.clone(),
+            model: unit.model().to_owned(),
+            at: place(front)?,
+            prefill: match prefill {
+                Some(member) => Some(place(member)?),
+                None => None,
+            },
             rotation,
         })
     };

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::records::{UnitPhase, UnitRecord};
+use crate::records::{MemberRecord, UnitPhase, UnitRecord};
 use crate::world::{World, signed};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -74,10 +74,16 @@ const REPORT_GRACE: Duration = Duration::from_secs(15);
 /// command's way to the host, and the gateways' checks.
 const START_GRACE: Duration = Duration::from_secs(30);
 
+/// An engine that ends more often than this, without having been healthy for long in between, is not mended by starting it
+/// there again.
+const ENDS_MOST: u32 = 5;
+/// So is a unit that denv starts again more often than this in a row.
+const RESTARTS_MOST: u32 = 5;
+
 /// When a unit that is not ready yet has failed. A control plane that was away meanwhile first hears what has become
 /// of it.
 pub(crate) fn start_deadline(world: &World<'_>, unit: &UnitRecord) -> Timestamp {
-    let deadline = unit.since + signed(unit.spec.start_timeout.get() + START_GRACE);
+    let deadline = unit.since + signed(unit.start_timeout().get() + START_GRACE);
     deadline.max(world.observed.since + signed(START_GRACE))
 }
 
@@ -87,40 +93,52 @@ pub(crate) fn report_deadline(unit: &UnitRecord) -> Timestamp {
 }
 
 pub fn status(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
-    let member = world.member(unit).filter(|member| member.generation == unit.generation);
-    let connected = world.host(&unit.host).is_some_and(|host| host.connected);
     match unit.phase {
         UnitPhase::Draining => UnitStatus::Draining,
-        UnitPhase::Stopping => match member {
-            Some(member) if member.state == MemberState::Stopped => UnitStatus::Stopped,
-            // A person removed the Host, and it is not heard of: it is gone with all that was on it.
-            _ if !world.catalog.hosts.contains_key(&unit.host) && world.is_silent(&unit.host) => {
-                UnitStatus::Stopped
-            }
-            // The host answered the command and has nothing of it: it is gone, or never was there.
-            None if connected
-                && !world.records.pending.contains(&unit.command_id())
-                && !runs_older(world, unit) =>
-            {
-                UnitStatus::Stopped
-            }
-            _ => UnitStatus::Stopping,
-        },
+        UnitPhase::Stopping if unit.members.iter().all(|member| is_gone(world, unit, member)) => {
+            UnitStatus::Stopped
+        }
+        UnitPhase::Stopping => UnitStatus::Stopping,
         UnitPhase::Starting | UnitPhase::Ready => wanted(world, id, unit),
+    }
+}
+
+/// Whether nothing is left of a member that was told to stop.
+pub(crate) fn is_gone(world: &World<'_>, unit: &UnitRecord, member: &MemberRecord) -> bool {
+    let report = world.member(member);
+    match report.filter(|report| report.generation == unit.generation) {
+        Some(report) if report.state == MemberState::Stopped => true,
+        // A person removed the Host, and it is not heard of: it is gone with all that was on it.
+        _ if !world.catalog.hosts.contains_key(&member.host) && world.is_silent(&member.host) => true,
+        // The host answered the command and has nothing of it: it is gone, or never was there.
+        None => {
+            let runs_older = report.is_some_and(|report| report.state != MemberState::Stopped);
+            world.is_connected(&member.host)
+                && !world.records.pending.contains(&unit.command_id(member))
+                && !runs_older
+        }
+        Some(_) => false,
     }
 }
 
 /// A unit that should be running. One that is not ready when its time is up has failed, whatever it waits on.
 fn wanted(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
-    let host = &unit.host;
-    if let Some(reason) = world.records.refused.get(&unit.command_id()) {
-        return UnitStatus::Failed { reason: format!("host `{host}` refused it: {reason}") };
+    for member in &unit.members {
+        if let Some(reason) = world.records.refused.get(&unit.command_id(member)) {
+            return UnitStatus::Failed { reason: format!("host `{}` refused it: {reason}", member.host) };
+        }
     }
-    if world.is_silent(host) {
+    if let Some((host, _)) = world.silent_host(unit) {
         let since = world.host(host).map_or(world.observed.since, |observed| observed.last_seen);
         return UnitStatus::Silent { since };
     }
-    let status = on_host(world, id, unit);
+    let status = on_hosts(world, id, unit);
+    if let UnitStatus::Drifted { reason } = &status
+        && unit.restarts_in_a_row >= RESTARTS_MOST
+    {
+        let reason = format!("started {RESTARTS_MOST} times again in a row, and then: {reason}");
+        return UnitStatus::Failed { reason };
+    }
     let late = unit.phase == UnitPhase::Starting && world.now >= start_deadline(world, unit);
     match status {
         UnitStatus::Planned
@@ -130,7 +148,7 @@ fn wanted(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
         | UnitStatus::Unhealthy { .. }
             if late =>
         {
-            let within = unit.spec.start_timeout;
+            let (within, host) = (unit.start_timeout(), &laggard(world, unit).host);
             let reason = format!("not ready on `{host}` within {within}: it is still {}", status.as_str());
             UnitStatus::Failed { reason }
         }
@@ -149,31 +167,79 @@ fn wanted(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
     }
 }
 
-fn on_host(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
-    let host = &unit.host;
-    let Some(member) = world.member(unit).filter(|member| member.generation == unit.generation) else {
-        let connected = world.host(host).is_some_and(|host| host.connected);
-        let answered = !world.records.pending.contains(&unit.command_id());
+/// The unit is what the member is that is furthest from serving; all are needed.
+fn on_hosts(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
+    let worst = unit.members.iter().filter_map(|member| on_host(world, unit, member));
+    worst.min_by_key(distance).unwrap_or_else(|| routed(world, id, unit))
+}
+
+/// The member that is furthest from serving.
+pub(crate) fn laggard<'u>(world: &World<'_>, unit: &'u UnitRecord) -> &'u MemberRecord {
+    let key = |member: &&MemberRecord| on_host(world, unit, member).as_ref().map_or(u8::MAX, distance);
+    unit.members.iter().min_by_key(key).expect("a unit has members")
+}
+
+/// The least is the furthest from serving.
+fn distance(status: &UnitStatus) -> u8 {
+    match status {
+        UnitStatus::Failed { .. } => 0,
+        UnitStatus::Drifted { .. } => 1,
+        UnitStatus::Unhealthy { .. } => 2,
+        UnitStatus::Planned => 3,
+        UnitStatus::Preparing => 4,
+        UnitStatus::Starting => 5,
+        UnitStatus::Checking { .. }
+        | UnitStatus::Ready
+        | UnitStatus::Silent { .. }
+        | UnitStatus::Draining
+        | UnitStatus::Stopping
+        | UnitStatus::Stopped => 6,
+    }
+}
+
+/// What a member is by its host's word. None: healthy.
+fn on_host(world: &World<'_>, unit: &UnitRecord, member: &MemberRecord) -> Option<UnitStatus> {
+    let host = &member.host;
+    let Some(report) = world.member(member).filter(|report| report.generation == unit.generation) else {
+        let answered = !world.records.pending.contains(&unit.command_id(member));
         let late = world.now >= report_deadline(unit);
-        if connected && answered && late {
-            return UnitStatus::Drifted { reason: format!("host `{host}` does not know it any more") };
+        if world.is_connected(host) && answered && late {
+            return Some(UnitStatus::Drifted { reason: format!("host `{host}` does not know it any more") });
         }
-        return UnitStatus::Planned;
+        return Some(UnitStatus::Planned);
     };
-    if member.spec != unit.digest {
-        return UnitStatus::Drifted { reason: format!("host `{host}` runs another launch spec") };
+    if report.spec != member.digest {
+        return Some(UnitStatus::Drifted { reason: format!("host `{host}` runs another launch spec") });
     }
-    let reason = || member.reason.clone().unwrap_or_else(|| "no reason was given".to_owned());
-    match member.state {
-        MemberState::Preparing => UnitStatus::Preparing,
-        MemberState::Starting => UnitStatus::Starting,
-        MemberState::Healthy => routed(world, id, unit),
-        MemberState::Unhealthy => UnitStatus::Unhealthy { reason: reason() },
-        MemberState::Failed => UnitStatus::Failed { reason: reason() },
+    let reason = || report.reason.clone().unwrap_or_else(|| "no reason was given".to_owned());
+    match report.state {
+        MemberState::Preparing => Some(UnitStatus::Preparing),
+        MemberState::Starting => Some(UnitStatus::Starting),
+        MemberState::Healthy | MemberState::Unhealthy
+            if report.restarts > 0 && unit.phase == UnitPhase::Ready && is_group(unit, member) =>
+        {
+            let reason =
+                format!("its engine ended on host `{host}`, and the others of its {} need it", member.pool);
+            Some(UnitStatus::Drifted { reason })
+        }
+        MemberState::Healthy => None,
+        MemberState::Unhealthy if report.ends_in_a_row >= ENDS_MOST => {
+            let (ends, reason) = (report.ends_in_a_row, reason());
+            Some(UnitStatus::Failed {
+                reason: format!("its engine has ended {ends} times in a row: {reason}"),
+            })
+        }
+        MemberState::Unhealthy => Some(UnitStatus::Unhealthy { reason: reason() }),
+        MemberState::Failed => Some(UnitStatus::Failed { reason: reason() }),
         MemberState::Stopping | MemberState::Stopped => {
-            UnitStatus::Drifted { reason: format!("it was stopped on host `{host}`") }
+            Some(UnitStatus::Drifted { reason: format!("it was stopped on host `{host}`") })
         }
     }
+}
+
+/// Whether the member's engine is one of several that work as one: when one ends, the others have lost it.
+fn is_group(unit: &UnitRecord, member: &MemberRecord) -> bool {
+    unit.members.iter().filter(|other| other.pool == member.pool).count() > 1
 }
 
 /// Whether requests go to a unit.
@@ -188,7 +254,7 @@ pub(crate) enum Service {
 }
 
 pub(crate) fn service(world: &World<'_>, unit: &UnitRecord, status: &UnitStatus) -> Service {
-    let heard = world.is_connected(&unit.host);
+    let heard = world.all_connected(unit);
     let gateways = || world.observed.gateways.values().filter(|gateway| gateway.connected).count();
     match status {
         // It is in rotation already, though the records do not say so yet.
@@ -212,10 +278,6 @@ pub(crate) fn service(world: &World<'_>, unit: &UnitRecord, status: &UnitStatus)
         | UnitStatus::Stopping
         | UnitStatus::Stopped => Service::Nobody,
     }
-}
-
-fn runs_older(world: &World<'_>, unit: &UnitRecord) -> bool {
-    world.member(unit).is_some_and(|member| member.state != MemberState::Stopped)
 }
 
 /// Ready means that gateways can route to it. Where none was ever seen, healthy has to do.

@@ -13,7 +13,8 @@ use crate::world::World;
 /// The connected hosts that run some, and what is to end of it: only what denv knows it gave up, because its number was
 /// given and will not be again. After a loss of the records nothing looks like that, and nothing ends.
 pub(crate) fn reap(world: &World<'_>) -> (BTreeSet<Name>, Vec<Step>) {
-    let known: BTreeSet<&MemberId> = world.records.units.values().map(|unit| &unit.member).collect();
+    let known: BTreeSet<&MemberId> =
+        world.records.units.values().flat_map(|unit| &unit.members).map(|member| &member.id).collect();
     let (mut hosts, mut steps) = (BTreeSet::new(), Vec::new());
     for (host, observed) in world.observed.hosts.iter().filter(|(_, observed)| observed.connected) {
         for (member, report) in observed.report.members.iter().filter(|(member, _)| !known.contains(member)) {

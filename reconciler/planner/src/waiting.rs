@@ -12,14 +12,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WaitingOn {
-    /// No host of the fleet has what a unit needs.
-    Room {
-        fleet: Name,
-        needs: String,
-        most_free: u32,
-        on: Option<Name>,
-        left_out: Vec<String>,
-        remedy: String,
+    /// No domain of the fleet has what a unit needs.
+    Room(Box<NoRoom>),
+    /// No ports are left for another member there.
+    Ports {
+        host: Name,
     },
     /// denv can't start what the release asks for, there.
     Unsupported {
@@ -105,6 +102,42 @@ pub enum WaitingOn {
     },
 }
 
+/// What a unit needs and no domain of a fleet has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NoRoom {
+    pub fleet: Name,
+    pub needs: String,
+    /// `on one host`, `in one domain` or `in all`.
+    pub within: String,
+    pub most_free: u32,
+    /// The domain where that is.
+    pub on: Option<Name>,
+    /// How it would have to be free, where as much is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<String>,
+    /// Hosts that can take nothing, by why.
+    pub left_out: Vec<String>,
+    pub remedy: String,
+}
+
+impl fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NoRoom { fleet, needs, within, most_free, on, shape, left_out, remedy } = self;
+        write!(f, "needs {needs} free {within} of fleet `{fleet}`; ")?;
+        match on {
+            Some(domain) => write!(f, "the most free is {most_free}, on `{domain}`")?,
+            None if *most_free > 0 => write!(f, "{most_free} are free")?,
+            None => write!(f, "no host of it can take units")?,
+        }
+        shape.as_ref().map_or(Ok(()), |shape| write!(f, ", but not as needed: {shape}"))?;
+        if !left_out.is_empty() {
+            write!(f, " ({})", left_out.join(", "))?;
+        }
+        write!(f, "; {remedy}")
+    }
+}
+
 impl WaitingOn {
     pub fn until(&self) -> Option<Timestamp> {
         match self {
@@ -117,7 +150,8 @@ impl WaitingOn {
             | WaitingOn::Repair { until, .. }
             | WaitingOn::Window { until, .. }
             | WaitingOn::Freeze { until, .. } => Some(*until),
-            WaitingOn::Room { .. }
+            WaitingOn::Room(_)
+            | WaitingOn::Ports { .. }
             | WaitingOn::Approval { .. }
             | WaitingOn::Unsupported { .. }
             | WaitingOn::SilentHosts { .. }
@@ -135,16 +169,9 @@ impl fmt::Display for WaitingOn {
         let names =
             |names: &[Name]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         match self {
-            WaitingOn::Room { fleet, needs, most_free, on, left_out, remedy } => {
-                write!(f, "needs {needs} free on one host of fleet `{fleet}`; ")?;
-                match on {
-                    Some(host) => write!(f, "the most free is {most_free}, on `{host}`")?,
-                    None => write!(f, "no host of it can take units")?,
-                }
-                if !left_out.is_empty() {
-                    write!(f, " ({})", left_out.join(", "))?;
-                }
-                write!(f, "; {remedy}")
+            WaitingOn::Room(missing) => missing.fmt(f),
+            WaitingOn::Ports { host } => {
+                write!(f, "all ports for members are taken on `{host}`; move units away from it")
             }
             WaitingOn::Unsupported { release, fleet, what } => {
                 write!(f, "release `{release}` can't run on fleet `{fleet}`: {what}")

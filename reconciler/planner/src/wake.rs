@@ -23,8 +23,8 @@ pub(crate) fn wake_at<S>(world: &World<'_>, waiting: &BTreeMap<S, WaitingOn>) ->
     }
     world.deaf_until().into_iter().for_each(|at| next.consider(at));
     for unit in world.records.units.values() {
-        if !world.host(&unit.host).is_some_and(|host| host.connected) {
-            let since = world.silent_since(&unit.host);
+        for member in unit.members.iter().filter(|member| !world.is_connected(&member.host)) {
+            let since = world.silent_since(&member.host);
             next.consider(since + signed(SILENCE));
             if let Some(stage) = world.catalog.stages.get(&unit.stage) {
                 next.consider(since + signed(stage.lost_after.get()));

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::records::{Records, UnitRecord};
+use crate::records::{MemberRecord, Records, UnitRecord};
 
 /// What is desired, observed and recorded, and the time. Catalog and records are read before observed, so that a
 /// finished step never looks undone.
@@ -62,9 +62,20 @@ impl World<'_> {
         self.observed.hosts.get(name)
     }
 
-    /// What the unit's host last said of it.
-    pub(crate) fn member(&self, unit: &UnitRecord) -> Option<&MemberReport> {
-        self.host(&unit.host)?.report.members.get(&unit.member)
+    /// What the member's host last said of it, in any generation.
+    pub(crate) fn member(&self, member: &MemberRecord) -> Option<&MemberReport> {
+        self.host(&member.host)?.report.members.get(&member.id)
+    }
+
+    /// The first of the unit's hosts to have fallen silent, and since when, if one is.
+    pub(crate) fn silent_host<'u>(&self, unit: &'u UnitRecord) -> Option<(&'u Name, Timestamp)> {
+        let silent = unit.members.iter().filter(|member| self.is_silent(&member.host));
+        silent.map(|member| (&member.host, self.silent_since(&member.host))).min_by_key(|(_, since)| *since)
+    }
+
+    /// Whether all of the unit's hosts are.
+    pub(crate) fn all_connected(&self, unit: &UnitRecord) -> bool {
+        unit.members.iter().all(|member| self.is_connected(&member.host))
     }
 
     /// Since when a host has been silent: now, while it is connected.

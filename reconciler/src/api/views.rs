@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use denv_planner::{Approved, Deployment, Subject, UnitRecord, UnitStatus, World, status};
+use denv_planner::{Approved, Deployment, MemberRecord, Subject, UnitRecord, UnitStatus, World, status};
 use denv_schema::api::{
-    ApprovedView, DeploymentView, GatewayView, HeldView, HostView, ManifestView, StageView, UnitView,
-    WaitingView,
+    ApprovedView, DeploymentView, GatewayView, HeldView, HostView, ManifestView, MemberView, StageView,
+    UnitView, WaitingView,
 };
 use denv_schema::manifest::Kind;
 use denv_schema::{Catalog, Digest, Name, StageId, UnitId};
@@ -86,8 +86,7 @@ pub(super) fn units(state: &State, stage: Option<&StageId>) -> Vec<UnitView> {
 }
 
 fn unit(world: &World<'_>, id: &UnitId, record: &UnitRecord) -> UnitView {
-    let host = world.observed.hosts.get(&record.host);
-    let member = host.and_then(|host| host.report.members.get(&record.member));
+    let members: Vec<MemberView> = record.members.iter().map(|of| member(world, record, of)).collect();
     let status = status(world, id, record);
     let reason = match &status {
         UnitStatus::Unhealthy { reason } | UnitStatus::Failed { reason } | UnitStatus::Drifted { reason } => {
@@ -103,16 +102,32 @@ fn unit(world: &World<'_>, id: &UnitId, record: &UnitRecord) -> UnitView {
         stage: record.stage.clone(),
         release: record.release.clone(),
         fleet: record.fleet.clone(),
-        host: record.host.clone(),
-        member: record.member.clone(),
-        gpus: record.spec.gpus.clone(),
-        cpu_slots: record.cpu_slots,
+        host: record.front().host.clone(),
+        member: record.front().id.clone(),
+        restarts: members.iter().map(|member| member.restarts).sum(),
+        members,
+        chosen: record.chosen.as_ref().map(ToString::to_string),
         generation: record.generation,
         status: status.as_str().to_owned(),
         reason,
         since: record.since,
-        restarts: member.map_or(0, |member| member.restarts),
         inflight,
+    }
+}
+
+fn member(world: &World<'_>, unit: &UnitRecord, record: &MemberRecord) -> MemberView {
+    let host = world.observed.hosts.get(&record.host);
+    let report = host.and_then(|host| host.report.members.get(&record.id));
+    let report = report.filter(|report| report.generation == unit.generation);
+    MemberView {
+        member: record.id.clone(),
+        pool: record.pool,
+        host: record.host.clone(),
+        gpus: record.spec.gpus.clone(),
+        cpu_slots: record.cpu_slots,
+        state: report.map(|report| report.state),
+        restarts: report.map_or(0, |report| report.restarts),
+        reason: report.and_then(|report| report.reason.clone()),
     }
 }
 
@@ -120,13 +135,14 @@ pub(super) fn hosts(state: &State) -> Vec<HostView> {
     let Some(catalog) = state.catalog.as_ref() else { return Vec::new() };
     let view = |(name, spec): (&Name, &denv_schema::manifest::HostSpec)| {
         let observed = state.observed.hosts.get(name);
-        let here = || state.records.units.iter().filter(|(_, unit)| unit.host == *name);
+        let here = || state.records.units.iter().filter(|(_, unit)| unit.is_on(name));
+        let members = || here().flat_map(|(_, unit)| &unit.members).filter(|member| member.host == *name);
         let gpus = observed.map_or(0, |host| host.report.inventory.gpus.len());
         let used = match spec.cpu_slots {
             Some(slots) if gpus == 0 => {
-                format!("{}/{slots} CPU slots", here().map(|(_, unit)| unit.cpu_slots).sum::<u32>())
+                format!("{}/{slots} CPU slots", members().map(|member| member.cpu_slots).sum::<u32>())
             }
-            _ => format!("{}/{gpus} GPUs", here().map(|(_, unit)| unit.spec.gpus.len()).sum::<usize>()),
+            _ => format!("{}/{gpus} GPUs", members().map(|member| member.spec.gpus.len()).sum::<usize>()),
         };
         HostView {
             host: name.clone(),

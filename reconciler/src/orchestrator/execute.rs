@@ -17,8 +17,8 @@ impl Orchestrator {
             after.apply(step);
             note(step, &after, &mut commit);
         }
-        let before: BTreeSet<_> = self.records.units.values().map(UnitRecord::command_id).collect();
-        let present: BTreeSet<_> = after.units.values().map(UnitRecord::command_id).collect();
+        let before: BTreeSet<_> = self.records.units.values().flat_map(UnitRecord::command_ids).collect();
+        let present: BTreeSet<_> = after.units.values().flat_map(UnitRecord::command_ids).collect();
         for (_, _, command) in &commit.commands {
             after.pending.insert(command.id.clone());
         }
@@ -64,7 +64,7 @@ fn note(step: &Step, after: &denv_planner::Records, commit: &mut Commit) {
                     commit.deployed.insert(record.release.clone(), record.template);
                 }
             }
-            commit.commands.extend(step.command(after));
+            commit.commands.extend(step.commands(after));
             commit.units.insert(id, record.cloned());
         }
     }

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use denv_planner::{Deployment, Records, StageRecord, UnitRecord};
 use denv_schema::wire::{Command, CommandId, CommandOutcome, CommandResult, Term};
@@ -106,7 +106,11 @@ impl Store {
         for (id, record) in &commit.units {
             self.write_unit(tx, id, record.as_ref()).await?;
         }
+        let mut told: BTreeSet<&UnitId> = BTreeSet::new();
         for (host, unit, command) in &commit.commands {
+            if told.insert(unit) {
+                self.withdraw(tx, unit).await?;
+            }
             self.queue(tx, host, unit, command).await?;
         }
         for (release, digest) in &commit.deployed {
@@ -160,6 +164,16 @@ impl Store {
         Ok(())
     }
 
+    /// What no host has answered of what was asked for a unit before.
+    async fn withdraw(&self, tx: &mut SqliteConnection, unit: &UnitId) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM commands WHERE tenant = ? AND unit = ? AND answer IS NULL")
+            .bind(&self.tenant)
+            .bind(unit.as_str())
+            .execute(&mut *tx)
+            .await?;
+        Ok(())
+    }
+
     async fn queue(
         &self,
         tx: &mut SqliteConnection,
@@ -167,11 +181,6 @@ impl Store {
         unit: &UnitId,
         command: &Command,
     ) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM commands WHERE tenant = ? AND unit = ? AND answer IS NULL")
-            .bind(&self.tenant)
-            .bind(unit.as_str())
-            .execute(&mut *tx)
-            .await?;
         sqlx::query(
             "INSERT INTO commands (tenant, id, host, unit, body, queued) VALUES (?, ?, ?, ?, ?, ?)
              ON CONFLICT (tenant, id) DO NOTHING",

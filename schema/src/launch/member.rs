@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::LaunchTemplate;
 use crate::Name;
-use crate::manifest::{Pool, PoolName};
+use crate::manifest::{EngineKind, Pool, PoolName};
 
 /// How many ports a member has for what members say to each other, beside the engine's own.
 pub const PORTS_OF_A_MEMBER: u16 = 16;
@@ -43,9 +43,23 @@ pub struct Spread {
 }
 
 impl LaunchTemplate {
-    /// How `pool` may be spread over hosts.
-    pub fn spread(&self, _pool: &PoolTemplate) -> Spread {
-        Spread { hosts: vec![1], limit: Some("denv does not start units on several hosts yet") }
+    /// How `pool` may be spread over hosts. On each there are as many accelerators, and whole ranks of data parallelism
+    /// where the engine can't split one.
+    pub fn spread(&self, pool: &PoolTemplate) -> Spread {
+        let gpus = pool.needs.gpus.unwrap_or(1);
+        let degrees = pool.needs.parallelism;
+        let (unit, limit) = match self.engine {
+            EngineKind::LlamaCpp => (gpus, Some("llama.cpp runs on one host")),
+            EngineKind::TensorrtLlm => (gpus, Some("TensorRT-LLM runs on one host without an MPI launcher")),
+            EngineKind::Vllm => {
+                let rank = degrees.tensor.saturating_mul(degrees.pipeline);
+                (rank, Some("a rank of vLLM's data parallelism runs on one host"))
+            }
+            EngineKind::Sglang | EngineKind::Command => (1, None),
+        };
+        let hosts =
+            (1..=gpus).filter(|hosts| gpus.is_multiple_of(*hosts) && (gpus / hosts).is_multiple_of(unit));
+        Spread { hosts: hosts.collect(), limit }
     }
 
     /// The accelerators of a whole unit. None: it runs on CPU slots.

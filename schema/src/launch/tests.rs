@@ -57,8 +57,9 @@ fn vllm_gets_its_flags() {
 
 #[test]
 fn a_command_is_left_alone_but_for_what_it_asks() {
-    let argv =
-        template("command", "[serve, '--port=${port}', '${model}', '${weights}']", true).pools[0].argv.join(" ");
+    let argv = template("command", "[serve, '--port=${port}', '${model}', '${weights}']", true).pools[0]
+        .argv
+        .join(" ");
     insta::assert_snapshot!(argv, @"serve --port=${port} m ${weights} --recipe --release");
 }
 

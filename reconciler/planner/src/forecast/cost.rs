@@ -61,9 +61,9 @@ fn hourly(world: &World<'_>) -> BTreeMap<Currency, Decimal> {
         let Some(price) = world.catalog.fleets.get(&unit.fleet).and_then(|fleet| fleet.price.as_ref()) else {
             continue;
         };
-        let count = match price.per {
-            PricedBy::GpuHour => unit.spec.gpus.len(),
-            PricedBy::HostHour => usize::from(hosts.insert(&unit.host)),
+        let count: usize = match price.per {
+            PricedBy::GpuHour => unit.members.iter().map(|member| member.spec.gpus.len()).sum(),
+            PricedBy::HostHour => unit.members.iter().filter(|member| hosts.insert(&member.host)).count(),
         };
         *costs.entry(price.currency).or_default() += price.amount.get() * Decimal::from(count);
     }

@@ -56,12 +56,14 @@ impl<'w> Future<'w> {
         let heard: Vec<_> = records
             .units
             .iter()
-            .filter(|(_, unit)| world.is_connected(&unit.host))
+            .filter(|(_, unit)| world.all_connected(unit))
             .map(|it| it.0.clone())
             .collect();
         for id in heard {
             let unit = records.units[&id].clone();
-            records.pending.remove(&unit.command_id());
+            for id in unit.command_ids() {
+                records.pending.remove(&id);
+            }
             match unit.phase {
                 UnitPhase::Starting if is_failed(world, &unit) => {}
                 UnitPhase::Starting => future.start(&id, &unit, world.now),
@@ -134,8 +136,10 @@ impl<'w> Future<'w> {
                 }
                 (Event::Drained(id), UnitPhase::Draining) => self.route(&id, unit, Rotation::Out, 0),
                 (Event::Stopped(_), UnitPhase::Stopping) => {
-                    if let Some(host) = self.observed.hosts.get_mut(&unit.host) {
-                        host.report.members.remove(&unit.member);
+                    for member in &unit.members {
+                        if let Some(host) = self.observed.hosts.get_mut(&member.host) {
+                            host.report.members.remove(&member.id);
+                        }
                     }
                 }
                 _ => {}
@@ -145,11 +149,9 @@ impl<'w> Future<'w> {
 
     fn start(&mut self, id: &UnitId, unit: &UnitRecord, now: Timestamp) {
         self.report(unit, MemberState::Starting, now);
-        let may_take = unit.spec.start_timeout.get();
+        let may_take = unit.start_timeout().get();
         let takes = match self.pace {
-            Pace::Expected => {
-                self.starts.get(&unit.spec.model).copied().unwrap_or(may_take / 2).min(may_take)
-            }
+            Pace::Expected => self.starts.get(unit.model()).copied().unwrap_or(may_take / 2).min(may_take),
             Pace::Slowest => may_take,
         };
         // What has been starting for a while needs only the rest.
@@ -170,7 +172,7 @@ impl<'w> Future<'w> {
     }
 
     fn stop(&mut self, id: &UnitId, unit: &UnitRecord, now: Timestamp) {
-        let may_take = unit.spec.stop_timeout.get();
+        let may_take = unit.stop_timeout().get();
         let takes = match self.pace {
             Pace::Expected => may_take.min(USUAL_STOP),
             Pace::Slowest => may_take,
@@ -190,18 +192,20 @@ impl<'w> Future<'w> {
     }
 
     fn report(&mut self, unit: &UnitRecord, state: MemberState, since: Timestamp) {
-        let Some(host) = self.observed.hosts.get_mut(&unit.host).filter(|host| host.connected) else {
-            return;
-        };
-        let report = MemberReport {
-            generation: unit.generation,
-            spec: unit.digest,
-            state,
-            since,
-            restarts: 0,
-            reason: None,
-        };
-        host.report.members.insert(unit.member.clone(), report);
+        for member in &unit.members {
+            let host = self.observed.hosts.get_mut(&member.host).filter(|host| host.connected);
+            let Some(host) = host else { continue };
+            let report = MemberReport {
+                generation: unit.generation,
+                spec: member.digest,
+                state,
+                since,
+                restarts: 0,
+                ends_in_a_row: 0,
+                reason: None,
+            };
+            host.report.members.insert(member.id.clone(), report);
+        }
     }
 
     fn route(&mut self, id: &UnitId, unit: &UnitRecord, rotation: Rotation, inflight: u32) {
@@ -217,10 +221,11 @@ const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
 /// It will not become healthy by waiting.
 fn is_failed(world: &World<'_>, unit: &UnitRecord) -> bool {
-    let refused = world.records.refused.contains_key(&unit.command_id());
-    let member = world.member(unit).filter(|member| member.generation == unit.generation);
-    refused
-        || member.is_some_and(|member| matches!(member.state, MemberState::Failed | MemberState::Unhealthy))
+    unit.members.iter().any(|member| {
+        let report = world.member(member).filter(|report| report.generation == unit.generation);
+        world.records.refused.contains_key(&unit.command_id(member))
+            || report.is_some_and(|of| matches!(of.state, MemberState::Failed | MemberState::Unhealthy))
+    })
 }
 
 /// How long units of each model took from their start to being ready: the middle one.
@@ -230,7 +235,7 @@ fn starts(records: &Records) -> BTreeMap<String, Duration> {
     let first = |unit: &&UnitRecord| unit.phase == UnitPhase::Ready && unit.generation == 1;
     for unit in records.units.values().filter(first) {
         let took = Duration::try_from(unit.since.duration_since(unit.created)).unwrap_or_default();
-        seen.entry(unit.spec.model.clone()).or_default().push(took);
+        seen.entry(unit.model().to_owned()).or_default().push(took);
     }
     let middle = |mut took: Vec<Duration>| {
         took.sort_unstable();

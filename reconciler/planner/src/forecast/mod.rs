@@ -9,13 +9,15 @@ mod room;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use denv_schema::manifest::PoolName;
 use denv_schema::{Name, StageId, UnitId};
 use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::placement::Chosen;
 use crate::plan::{Plan, Step, Subject};
-use crate::records::{Approved, Phase, Records};
+use crate::records::{Approved, MemberRecord, Phase, Records};
 use crate::waiting::WaitingOn;
 use crate::world::World;
 use crate::{checker, deployment};
@@ -70,9 +72,9 @@ pub enum Does {
         unit: UnitId,
         release: Name,
         fleet: Name,
-        host: Name,
-        gpus: Vec<u32>,
-        cpu_slots: u32,
+        /// The pools in their order, and in each the members by rank.
+        members: Vec<MemberPlace>,
+        why: Option<Chosen>,
     },
     Restart {
         unit: UnitId,
@@ -102,6 +104,27 @@ pub enum Does {
     Wait {
         on: String,
     },
+}
+
+/// Where a member would be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberPlace {
+    pub pool: PoolName,
+    pub host: Name,
+    pub gpus: Vec<u32>,
+    pub cpu_slots: u32,
+}
+
+impl MemberPlace {
+    fn of(member: &MemberRecord) -> Self {
+        MemberPlace {
+            pool: member.pool,
+            host: member.host.clone(),
+            gpus: member.spec.gpus.clone(),
+            cpu_slots: member.cpu_slots,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -267,9 +290,8 @@ impl<'w> Run<'w> {
                     unit: unit.clone(),
                     release: record.release.clone(),
                     fleet: record.fleet.clone(),
-                    host: record.host.clone(),
-                    gpus: record.spec.gpus.clone(),
-                    cpu_slots: record.cpu_slots,
+                    members: record.members.iter().map(MemberPlace::of).collect(),
+                    why: record.chosen.clone(),
                 };
                 (record.stage.clone(), does)
             }
@@ -278,11 +300,11 @@ impl<'w> Run<'w> {
             }
             Step::MarkReady { unit, .. } => (record(unit)?.stage.clone(), Does::Ready { unit: unit.clone() }),
             Step::DrainUnit { unit, reason, .. } => {
-                let (host, reason) = (record(unit)?.host.clone(), reason.clone());
+                let (host, reason) = (record(unit)?.front().host.clone(), reason.clone());
                 (record(unit)?.stage.clone(), Does::Drain { unit: unit.clone(), host, reason })
             }
             Step::StopUnit { unit, .. } => {
-                let host = record(unit)?.host.clone();
+                let host = record(unit)?.front().host.clone();
                 (record(unit)?.stage.clone(), Does::Stop { unit: unit.clone(), host })
             }
             Step::OpenDeployment { stage, .. } => {

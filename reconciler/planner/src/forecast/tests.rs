@@ -92,16 +92,19 @@ impl Scene {
         for _ in 0..40 {
             scene.carry_out(catalog);
             for (id, unit) in &scene.records.units {
-                let report = MemberReport {
-                    generation: 1,
-                    spec: unit.digest,
-                    state: MemberState::Healthy,
-                    since: scene.now,
-                    restarts: 0,
-                    reason: None,
-                };
-                let host = scene.observed.hosts.get_mut(&unit.host).unwrap();
-                host.report.members.insert(unit.member.clone(), report);
+                for member in &unit.members {
+                    let report = MemberReport {
+                        generation: 1,
+                        spec: member.digest,
+                        state: MemberState::Healthy,
+                        since: scene.now,
+                        restarts: 0,
+                        ends_in_a_row: 0,
+                        reason: None,
+                    };
+                    let host = scene.observed.hosts.get_mut(&member.host).unwrap();
+                    host.report.members.insert(member.id.clone(), report);
+                }
                 let route =
                     UnitReport { generation: 1, rotation: Rotation::In, in_rotation: true, inflight: 0 };
                 let gateway = scene.observed.gateways.values_mut().next().unwrap();
@@ -131,7 +134,9 @@ fn text(forecast: &Forecast) -> String {
         let Move { after, batch, does, .. } = step;
         let batch = batch.map_or(String::new(), |batch| format!(" [{batch}]"));
         let does = match does {
-            Does::Start { unit, release, host, .. } => format!("start {unit} of {release} on {host}"),
+            Does::Start { unit, release, members, .. } => {
+                format!("start {unit} of {release} on {}", members[0].host)
+            }
             Does::Restart { unit, .. } => format!("restart {unit}"),
             Does::Ready { unit } => format!("ready {unit}"),
             Does::Drain { unit, .. } => format!("drain {unit}"),
@@ -204,7 +209,7 @@ fn a_surge_without_room_says_what_to_do_instead() {
     chat/prod pending after None
     f: 0 > 0 > 0 of 2 CPU slots
     0.2 > 0.2 > 0.2 USD an hour
-    stage chat/prod since 0s: needs 1 CPU slot free on one host of fleet `f`; the most free is 0, on `a`; add hosts to the fleet, free some, or use `strategy: replace`
+    stage chat/prod since 0s: needs 1 CPU slot free on one host of fleet `f`; the most free is 0, on `a`; add hosts to the fleet, free some (without `chat.prod.0` it would fit on `a`), or use `strategy: replace`
     rest after None
     ");
 }

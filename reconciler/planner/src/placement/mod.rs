@@ -1,16 +1,20 @@
-//! Which host and accelerators a unit gets. One function says both whether and where.
+//! Which hosts and accelerators a unit gets. One function says both whether and where.
 
+mod fit;
+mod missing;
 mod usage;
 
-use std::collections::BTreeMap;
-
-use denv_schema::launch::LaunchTemplate;
+use denv_schema::launch::{LaunchTemplate, MemberPlace};
+use denv_schema::manifest::{PlacementRule, PoolName};
 use denv_schema::{Digest, Name, StageId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::waiting::WaitingOn;
 
+use fit::{PoolNeed, fit};
 pub(crate) use usage::Usage;
-use usage::{Closed, HostUsage};
+use usage::{Domain, FleetUsage, HostUsage, Resource};
 
 /// A release, and what it means.
 #[derive(Clone, Copy)]
@@ -20,88 +24,255 @@ pub(crate) struct Release<'a> {
     pub digest: Digest,
 }
 
-/// Where a unit goes.
+/// Where a unit goes: all of it, or it would go nowhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
-    pub host: Name,
-    pub gpus: Vec<u32>,
-    pub cpu_slots: u32,
+    /// The pools in their order, and in each the members by rank.
+    pub spots: Vec<Spot>,
+    pub chosen: Chosen,
 }
 
-/// A host of `fleet` for a unit of `stage`: where it has fewest units of that release (those of another are about to
-/// leave), then fewest at all, then where least is left over, then by name. Or what is missing.
+/// Where one member goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub pool: PoolName,
+    pub host: Name,
+    pub address: String,
+    pub gpus: Vec<u32>,
+    pub cpu_slots: u32,
+    pub first_port: u16,
+}
+
+impl Placement {
+    /// The places as the launch template wants them.
+    pub(crate) fn places(&self) -> Vec<MemberPlace> {
+        let place = |spot: &Spot| MemberPlace {
+            pool: spot.pool,
+            host: spot.host.clone(),
+            address: spot.address.clone(),
+            gpus: spot.gpus.clone(),
+            first_port: spot.first_port,
+        };
+        self.spots.iter().map(place).collect()
+    }
+}
+
+/// Why a unit went where it did, at the time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Chosen {
+    /// The scale-up domain; the first, where it spans several.
+    pub domain: Name,
+    /// How many it spans.
+    pub spans: u32,
+    /// How many domains of the fleet had as much free as it takes.
+    pub among: u32,
+    /// How many units of the stage the same failure would have taken already.
+    pub beside: u32,
+    /// What was left over in the domain, in GPUs or CPU slots.
+    pub left: u32,
+}
+
+impl std::fmt::Display for Chosen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Chosen { domain, spans, among, beside, left } = self;
+        if *spans > 1 {
+            return write!(
+                f,
+                "no domain had room for it alone; `{domain}` and {} more are the fewest that do",
+                spans - 1
+            );
+        }
+        match among {
+            1 => write!(f, "`{domain}` was the only domain with room"),
+            _ => write!(
+                f,
+                "of {among} domains with room, `{domain}` shares its failure domain with the fewest units of the \
+                 stage ({beside}), and of those has the least left over ({left})"
+            ),
+        }
+    }
+}
+
+/// What a unit takes.
+struct Wants {
+    resource: Resource,
+    pools: Vec<PoolNeed>,
+    total: u32,
+}
+
+impl Wants {
+    fn of(template: &LaunchTemplate) -> Self {
+        let resource = if template.gpus().is_some() { Resource::Gpus } else { Resource::CpuSlots };
+        let need = |pool| PoolNeed {
+            amount: amount(resource, pool),
+            // CPU slots are of one host.
+            spreads: match resource {
+                Resource::Gpus => template.spread(pool).hosts,
+                Resource::CpuSlots => vec![1],
+            },
+        };
+        let pools: Vec<PoolNeed> = template.pools.iter().map(need).collect();
+        let total = pools.iter().map(|pool| pool.amount).fold(0, u32::saturating_add);
+        Wants { resource, pools, total }
+    }
+}
+
+fn amount(resource: Resource, pool: &denv_schema::launch::PoolTemplate) -> u32 {
+    match resource {
+        Resource::Gpus => pool.needs.gpus.unwrap_or(0),
+        Resource::CpuSlots => pool.needs.cpu_slots.unwrap_or(1),
+    }
+}
+
+/// The hosts of each pool, by their places in the fleet.
+type Hosts = Vec<Vec<usize>>;
+
+/// Hosts of `fleet` for a unit of `stage`, within one domain: that in whose failure domain there are fewest units of the
+/// release (those of another are about to leave), then fewest at all, then where least is left over, so that whole domains
+/// stay free, then by name. Where the release may span domains, as few as will do. Or what is missing.
 pub(crate) fn place(
-    usage: &Usage,
+    usage: &Usage<'_>,
     stage: &StageId,
     fleet: &Name,
     release: &Release<'_>,
 ) -> Result<Placement, WaitingOn> {
-    if let Some(what) = unsupported(usage, fleet, release.template) {
+    let nothing = FleetUsage::default();
+    let of_fleet = usage.fleet(fleet).unwrap_or(&nothing);
+    if let Some(what) = unsupported(of_fleet, release.template) {
         return Err(WaitingOn::Unsupported { release: release.name.clone(), fleet: fleet.clone(), what });
     }
-    let needs = &release.template.needs;
-    let (wanted, unit) = match (needs.gpus, needs.cpu_slots) {
-        (Some(gpus), _) => (gpus, if gpus == 1 { "GPU" } else { "GPUs" }),
-        (None, slots) => (slots.unwrap_or(1), if slots == Some(1) { "CPU slot" } else { "CPU slots" }),
-    };
+    let wants = Wants::of(release.template);
+    let beside = usage.beside(stage, release.digest);
     /// The least is the best.
     type Rank<'a> = (u32, u32, u32, &'a Name);
-    let mut best: Option<(Rank<'_>, &HostUsage)> = None;
-    let mut most: Option<(u32, &Name)> = None;
-    let mut closed: BTreeMap<Closed, u32> = BTreeMap::new();
-    for host in usage.hosts_of(fleet) {
-        if let Some(why) = host.closed {
-            *closed.entry(why).or_default() += 1;
+    let mut best: Option<(Rank<'_>, Hosts)> = None;
+    let mut among = 0;
+    for domain in &of_fleet.domains {
+        let free = domain.free(wants.resource);
+        if free < wants.total {
             continue;
         }
-        let free = match needs.gpus {
-            Some(_) => u32::try_from(host.free_gpus.len()).unwrap_or(u32::MAX),
-            None => host.free_slots(),
-        };
-        if most.is_none_or(|(most, _)| free > most) {
-            most = Some((free, &host.name));
-        }
-        if free < wanted {
-            continue;
-        }
-        let (same, all) = host.units_of(stage, release.digest);
-        let rank = (same, all, free - wanted, &host.name);
-        if best.as_ref().is_none_or(|(best, _)| rank < *best) {
-            best = Some((rank, host));
+        among += 1;
+        let (same, all) = of_fleet.units_beside(domain, &beside);
+        let rank = (same, all, free - wants.total, domain.name);
+        if best.as_ref().is_none_or(|(best, _)| rank < *best)
+            && let Some(hosts) = within(of_fleet, &domain.hosts, &wants)
+        {
+            best = Some((rank, hosts));
         }
     }
-    if let Some((_, host)) = best {
-        let gpus = needs.gpus.map_or(0, |gpus| gpus as usize);
-        return Ok(Placement {
-            host: host.name.clone(),
-            gpus: host.free_gpus.iter().copied().take(gpus).collect(),
-            cpu_slots: if needs.gpus.is_some() { 0 } else { wanted },
-        });
+    if let Some(((_, beside, left, domain), hosts)) = best {
+        let chosen = Chosen { domain: domain.clone(), spans: 1, among, beside, left };
+        return take(of_fleet, release.template, &wants, &hosts, chosen);
     }
-    Err(WaitingOn::Room {
-        fleet: fleet.clone(),
-        needs: format!("{wanted} {unit}"),
-        most_free: most.map_or(0, |(free, _)| free),
-        on: most.map(|(_, name)| name.clone()),
-        left_out: closed.into_iter().map(|(why, count)| format!("{count} {}", why.as_str())).collect(),
-        remedy: "add hosts to the fleet, free some, or use `strategy: replace`".to_owned(),
+    if release.template.placement == PlacementRule::Any
+        && let Some(hosts) = across(of_fleet, &wants)
+    {
+        return take(of_fleet, release.template, &wants, &hosts, spanning(of_fleet, &hosts));
+    }
+    Err(missing::room(of_fleet, fleet, release.template, &wants))
+}
+
+/// On these hosts, by their places in the fleet.
+fn within(fleet: &FleetUsage<'_>, among: &[usize], wants: &Wants) -> Option<Hosts> {
+    let free: Vec<u32> = among.iter().map(|host| fleet.hosts[*host].free(wants.resource)).collect();
+    let mut hosts = fit(&free, &wants.pools)?;
+    hosts.iter_mut().flatten().for_each(|host| *host = among[*host]);
+    Some(hosts)
+}
+
+/// Over several domains: those with most to give, as few as will do.
+fn across(fleet: &FleetUsage<'_>, wants: &Wants) -> Option<Hosts> {
+    let mut domains: Vec<&Domain<'_>> =
+        fleet.domains.iter().filter(|domain| domain.free(wants.resource) > 0).collect();
+    domains.sort_by_key(|domain| (std::cmp::Reverse(domain.free(wants.resource)), domain.name));
+    let mut among = Vec::new();
+    let mut free = 0u32;
+    for domain in domains {
+        among.extend_from_slice(&domain.hosts);
+        free = free.saturating_add(domain.free(wants.resource));
+        if free >= wants.total
+            && let Some(hosts) = within(fleet, &among, wants)
+        {
+            return Some(hosts);
+        }
+    }
+    None
+}
+
+fn spanning(fleet: &FleetUsage<'_>, hosts: &Hosts) -> Chosen {
+    let mut domains: Vec<usize> =
+        hosts.iter().flatten().map(|host| fleet.hosts[*host].domain_place()).collect();
+    domains.sort_unstable();
+    domains.dedup();
+    let spans = u32::try_from(domains.len()).unwrap_or(u32::MAX);
+    let domain = fleet.domains[domains[0]].name.clone();
+    Chosen { domain, spans, among: 0, beside: 0, left: 0 }
+}
+
+fn take(
+    fleet: &FleetUsage<'_>,
+    template: &LaunchTemplate,
+    wants: &Wants,
+    hosts: &Hosts,
+    chosen: Chosen,
+) -> Result<Placement, WaitingOn> {
+    let mut spots: Vec<Spot> = Vec::new();
+    for ((pool, need), hosts) in template.pools.iter().zip(&wants.pools).zip(hosts) {
+        let share = need.amount / u32::try_from(hosts.len()).unwrap_or(1).max(1);
+        for host in hosts.iter().map(|host| &fleet.hosts[*host]) {
+            spots.push(spot(pool.name, host, wants.resource, share, &spots)?);
+        }
+    }
+    Ok(Placement { spots, chosen })
+}
+
+fn spot(
+    pool: PoolName,
+    host: &HostUsage<'_>,
+    resource: Resource,
+    share: u32,
+    before: &[Spot],
+) -> Result<Spot, WaitingOn> {
+    // Another pool of the unit may have a member here already.
+    let mut here = before.iter().filter(|spot| spot.host == *host.name).peekable();
+    let taken: Vec<u32> = here.clone().flat_map(|spot| spot.gpus.iter().copied()).collect();
+    let gpus = match resource {
+        Resource::Gpus => host.free_gpus().filter(|gpu| !taken.contains(gpu)).take(share as usize).collect(),
+        Resource::CpuSlots => Vec::new(),
+    };
+    let skip = if here.peek().is_some() { here.count() } else { 0 };
+    let first_port = host.free_port(skip).ok_or_else(|| WaitingOn::Ports { host: host.name.clone() })?;
+    Ok(Spot {
+        pool,
+        host: host.name.clone(),
+        address: host.address.to_owned(),
+        gpus,
+        cpu_slots: if resource == Resource::CpuSlots { share } else { 0 },
+        first_port,
     })
 }
 
 /// What denv can't do yet, whatever room there is. Nothing is started that would be something else.
-fn unsupported(usage: &Usage, fleet: &Name, template: &LaunchTemplate) -> Option<String> {
+fn unsupported(fleet: &FleetUsage<'_>, template: &LaunchTemplate) -> Option<String> {
     if let Some(what) = template.unsupported() {
         return Some(what.to_string());
     }
-    let facts = usage.facts(fleet)?;
-    if let (Some(gpus), Some(most)) = (template.needs.gpus, facts.gpus_per_host)
-        && gpus > most
-    {
-        return Some(format!(
-            "a unit takes {gpus} GPUs and a host there has {most}; denv does not start units on several hosts yet"
-        ));
+    if let Some(most) = fleet.gpus_per_host {
+        for pool in &template.pools {
+            let spread = template.spread(pool);
+            let (Some(gpus), Some(limit)) = (pool.needs.gpus, spread.limit) else { continue };
+            let hosts = spread.hosts.iter().copied().max().unwrap_or(1);
+            if gpus.div_ceil(hosts) > most {
+                return Some(format!(
+                    "a {} takes {gpus} GPUs and a host there has {most}; {limit}",
+                    pool.name
+                ));
+            }
+        }
     }
-    if facts.launched && usage.hosts_of(fleet).is_empty() {
+    if fleet.launched && fleet.hosts.is_empty() {
         return Some("denv does not launch that provider's hosts yet".to_owned());
     }
     None

@@ -1,6 +1,8 @@
+use std::collections::BTreeMap;
+
 use denv_schema::Catalog;
-use denv_schema::launch::Probe;
-use denv_schema::manifest::{EngineKind, Parallelism, Pool, ProviderKind};
+use denv_schema::launch::{PoolTemplate, Probe};
+use denv_schema::manifest::{EngineKind, Parallelism, PlacementRule, Pool, PoolName, ProviderKind};
 use denv_schema::quantity::Period;
 use denv_schema::tree::Files;
 use denv_schema::wire::{Gpu, HostReport, Inventory};
@@ -17,6 +19,7 @@ struct Bench {
     observed: Observed,
     records: Records,
     placed: Vec<(StageId, Digest, Placement)>,
+    tensor: u32,
 }
 
 fn bench(gpus: &[u32]) -> Bench {
@@ -53,14 +56,13 @@ spec: {provider: p, region: r, purchase: owned, accelerator: h200, hosts: {min: 
     }
     let files = Files::from([("all.yaml".to_owned(), text.into_bytes())]);
     let catalog = Catalog::from_files(&files).unwrap_or_else(|found| panic!("{found}"));
-    Bench { catalog, observed, records: Records::default(), placed: Vec::new() }
+    Bench { catalog, observed, records: Records::default(), placed: Vec::new(), tensor: 1 }
 }
 
 fn template_of(model: &str, needs: Pool) -> LaunchTemplate {
     LaunchTemplate {
         engine: EngineKind::Vllm,
         model: model.to_owned(),
-        argv: Vec::new(),
         env: BTreeMap::new(),
         weights: None,
         probe: Probe {
@@ -72,11 +74,11 @@ fn template_of(model: &str, needs: Pool) -> LaunchTemplate {
         metrics_path: None,
         start_timeout: Period::from_secs(1),
         stop_timeout: Period::from_secs(1),
-        needs,
+        pools: vec![PoolTemplate { name: PoolName::Replica, needs, argv: Vec::new() }],
+        placement: PlacementRule::SameDomain,
         image: None,
         adapter: None,
         kv_cache: None,
-        topology: None,
     }
 }
 
@@ -94,7 +96,15 @@ impl Bench {
             observed: &self.observed,
             now: self.observed.since,
         };
-        let needs = Pool { gpus: Some(gpus), cpu_slots: None, parallelism: Parallelism::default() };
+        let needs = Pool {
+            gpus: Some(gpus),
+            cpu_slots: None,
+            parallelism: Parallelism {
+                tensor: self.tensor,
+                data: gpus / self.tensor,
+                ..Parallelism::default()
+            },
+        };
         let template = template_of(release, needs);
         let name = release.parse().unwrap();
         let release = Release { name: &name, template: &template, digest };
@@ -105,7 +115,7 @@ impl Bench {
         }
         match place(&usage, &stage, &"f".parse().unwrap(), &release) {
             Ok(placement) => {
-                let said = format!("{} {:?}", placement.host, placement.gpus);
+                let said = format!("{} {:?}", placement.spots[0].host, placement.spots[0].gpus);
                 self.placed.push((stage, digest, placement));
                 said
             }
@@ -146,7 +156,9 @@ fn what_is_missing_is_said_so_that_a_person_can_act() {
 fn what_denv_cannot_start_is_said_and_started_as_nothing_else() {
     let mut bench = bench(&[8]);
     bench.catalog.fleets.get_mut("f").unwrap().gpus_per_host = Some(8);
-    assert_snapshot!(bench.place("chat/prod", 16), @"release `r1` can't run on fleet `f`: a unit takes 16 GPUs and a host there has 8; denv does not start units on several hosts yet");
+    bench.tensor = 16;
+    assert_snapshot!(bench.place("chat/prod", 16), @"release `r1` can't run on fleet `f`: a replica takes 16 GPUs and a host there has 8; a rank of vLLM's data parallelism runs on one host");
+    bench.tensor = 1;
     bench.catalog.hosts.clear();
     bench.catalog.providers.get_mut("p").unwrap().kind = ProviderKind::Aws;
     assert_snapshot!(bench.place("chat/prod", 8), @"release `r1` can't run on fleet `f`: denv does not launch that provider's hosts yet");

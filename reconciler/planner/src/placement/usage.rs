@@ -2,40 +2,68 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use denv_schema::{Digest, Name, StageId};
+use denv_schema::launch::PORTS_OF_A_MEMBER;
+use denv_schema::wire::Gpu;
+use denv_schema::{Digest, Name, StageId, UnitId};
 
 use super::Placement;
 use crate::records::UnitRecord;
 use crate::world::World;
 
+/// Ports that members are given for each other, below those that systems give to connections by themselves.
+const PORTS: std::ops::Range<u16> = 20_000..30_000;
+
 /// What is taken on each host, by everything recorded: also by what is stopping, or on a host that is silent. Made once
 /// a pass, because placing many units must not look each host up for each.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Usage {
-    fleets: BTreeMap<Name, Vec<HostUsage>>,
-    facts: BTreeMap<Name, FleetFacts>,
+pub(crate) struct Usage<'w> {
+    fleets: BTreeMap<&'w Name, FleetUsage<'w>>,
     /// Fleet and place in it.
-    places: BTreeMap<Name, (Name, usize)>,
+    places: BTreeMap<&'w Name, (&'w Name, usize)>,
+    /// Stages, each with one of its releases' templates, by the numbers that zones count them under.
+    kinds: Vec<(StageId, Digest)>,
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct HostUsage {
-    pub name: Name,
-    pub closed: Option<Closed>,
-    gpus: Vec<u32>,
-    pub free_gpus: Vec<u32>,
-    cpu_slots: u32,
-    used_slots: u32,
-    /// How many units each stage has here, by the digest of their release's template.
-    stages: Vec<(StageId, Digest, u32)>,
-}
-
-/// What a fleet's manifest says of its hosts.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct FleetFacts {
+#[derive(Clone, Debug, Default)]
+pub(super) struct FleetUsage<'w> {
     pub gpus_per_host: Option<u32>,
     /// They are launched through the provider's API, not written.
     pub launched: bool,
+    pub hosts: Vec<HostUsage<'w>>,
+    pub domains: Vec<Domain<'w>>,
+    zones: Vec<Zone>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct HostUsage<'w> {
+    pub name: &'w Name,
+    /// Where other hosts reach it.
+    pub address: &'w str,
+    pub closed: Option<Closed>,
+    domain: usize,
+    pub gpus: &'w [Gpu],
+    taken: Vec<u32>,
+    pub cpu_slots: u32,
+    used_slots: u32,
+    ports: Vec<u16>,
+    /// What is recorded here, with how much of it.
+    pub held: Vec<(&'w UnitId, u32)>,
+}
+
+/// Hosts joined by the fast fabric, by their places in the fleet.
+#[derive(Clone, Debug)]
+pub(super) struct Domain<'w> {
+    pub name: &'w Name,
+    pub hosts: Vec<usize>,
+    zone: usize,
+    free_gpus: u32,
+    free_slots: u32,
+}
+
+/// What fails together: how many units are in it, of each of `Usage::kinds`.
+#[derive(Clone, Debug, Default)]
+struct Zone {
+    units: Vec<(usize, u32)>,
 }
 
 /// Why a host takes nothing new.
@@ -59,16 +87,34 @@ impl Closed {
     }
 }
 
-impl Usage {
-    pub(crate) fn of(world: &World<'_>, strangers: &BTreeSet<Name>) -> Self {
+/// What a unit is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resource {
+    Gpus,
+    CpuSlots,
+}
+
+/// Units that one failure would take together.
+pub(super) struct Beside<'u> {
+    kinds: &'u [(StageId, Digest)],
+    stage: &'u StageId,
+    template: Digest,
+}
+
+impl<'w> Usage<'w> {
+    pub(crate) fn of(world: &World<'w>, strangers: &BTreeSet<Name>) -> Self {
         let mut usage = Usage::default();
         for (name, fleet) in &world.catalog.fleets {
             let provider = world.catalog.providers.get(&fleet.provider);
             let launched = provider.is_some_and(|provider| provider.kind.launches_hosts());
-            usage.facts.insert(name.clone(), FleetFacts { gpus_per_host: fleet.gpus_per_host, launched });
+            let of_fleet =
+                FleetUsage { gpus_per_host: fleet.gpus_per_host, launched, ..FleetUsage::default() };
+            usage.fleets.insert(name, of_fleet);
         }
+        let mut domains: BTreeMap<(&Name, &Name), usize> = BTreeMap::new();
+        let mut zones: BTreeMap<(&Name, &Name), usize> = BTreeMap::new();
         for (name, host) in &world.catalog.hosts {
-            let observed = world.host(name);
+            let observed = world.observed.hosts.get(name);
             let closed = match observed {
                 None => Some(Closed::NeverJoined),
                 _ if host.cordoned => Some(Closed::Cordoned),
@@ -76,98 +122,253 @@ impl Usage {
                 Some(_) if strangers.contains(name) => Some(Closed::Strangers),
                 Some(_) => None,
             };
-            let gpus: Vec<u32> = observed.map_or_else(Vec::new, |observed| {
-                observed.report.inventory.gpus.iter().map(|gpu| gpu.index).collect()
+            let gpus = observed.map_or(&[][..], |observed| &observed.report.inventory.gpus);
+            let (free_gpus, cpu_slots) = (count(gpus.len()), host.cpu_slots.unwrap_or(0));
+            let fleet = usage.fleets.entry(&host.fleet).or_default();
+            let domain_name = host.domain.as_ref().unwrap_or(name);
+            let zone_name = host.failure_domain.as_ref().unwrap_or(domain_name);
+            let zone = *zones.entry((&host.fleet, zone_name)).or_insert_with(|| {
+                fleet.zones.push(Zone::default());
+                fleet.zones.len() - 1
             });
-            let fleet = usage.fleets.entry(host.fleet.clone()).or_default();
-            usage.places.insert(name.clone(), (host.fleet.clone(), fleet.len()));
-            fleet.push(HostUsage {
-                name: name.clone(),
+            let domain = *domains.entry((&host.fleet, domain_name)).or_insert_with(|| {
+                let name = domain_name;
+                let domain = Domain { name, hosts: Vec::new(), zone, free_gpus: 0, free_slots: 0 };
+                fleet.domains.push(domain);
+                fleet.domains.len() - 1
+            });
+            let of_domain = &mut fleet.domains[domain];
+            if closed.is_none() {
+                of_domain.free_gpus += free_gpus;
+                of_domain.free_slots += cpu_slots;
+            }
+            of_domain.hosts.push(fleet.hosts.len());
+            usage.places.insert(name, (&host.fleet, fleet.hosts.len()));
+            fleet.hosts.push(HostUsage {
+                name,
+                address: observed.map_or("", |observed| address(&observed.ingress)),
                 closed,
-                free_gpus: gpus.clone(),
+                domain,
                 gpus,
-                cpu_slots: host.cpu_slots.unwrap_or(0),
+                taken: Vec::new(),
+                cpu_slots,
                 used_slots: 0,
-                stages: Vec::new(),
+                ports: Vec::new(),
+                held: Vec::new(),
             });
         }
-        world.records.units.values().for_each(|unit| usage.take(unit));
+        world.records.units.iter().for_each(|(id, unit)| usage.take(id, unit));
         usage
     }
 
     /// Of each fleet: what there is to take, how much of it, and how much of that is free.
     pub(crate) fn free(&self) -> BTreeMap<Name, (&'static str, u32, u32)> {
-        let count = |gpus: &[u32]| u32::try_from(gpus.len()).unwrap_or(u32::MAX);
-        let of_fleet = |hosts: &Vec<HostUsage>| {
-            if hosts.iter().any(|host| !host.gpus.is_empty()) {
-                let free = hosts.iter().map(|host| count(&host.free_gpus)).sum();
-                ("GPUs", hosts.iter().map(|host| count(&host.gpus)).sum(), free)
+        let of_fleet = |fleet: &FleetUsage<'w>| {
+            let resource = if fleet.hosts.iter().any(|host| !host.gpus.is_empty()) {
+                Resource::Gpus
             } else {
-                let free = hosts.iter().map(HostUsage::free_slots).sum();
-                ("CPU slots", hosts.iter().map(|host| host.cpu_slots).sum(), free)
-            }
+                Resource::CpuSlots
+            };
+            let all = fleet.hosts.iter().map(|host| host.all(resource)).sum();
+            let free = fleet.hosts.iter().map(|host| host.unused(resource)).sum();
+            (resource.many(), all, free)
         };
-        self.fleets.iter().map(|(fleet, hosts)| (fleet.clone(), of_fleet(hosts))).collect()
+        self.fleets.iter().map(|(name, fleet)| ((*name).clone(), of_fleet(fleet))).collect()
     }
 
-    pub(super) fn facts(&self, fleet: &Name) -> Option<FleetFacts> {
-        self.facts.get(fleet).copied()
+    pub(super) fn fleet(&self, fleet: &Name) -> Option<&FleetUsage<'w>> {
+        self.fleets.get(fleet)
     }
 
-    pub(super) fn hosts_of(&self, fleet: &Name) -> &[HostUsage] {
-        self.fleets.get(fleet).map_or(&[], Vec::as_slice)
+    fn take(&mut self, id: &'w UnitId, unit: &UnitRecord) {
+        let kind = self.kind(&unit.stage, unit.template);
+        let mut zones = BTreeSet::new();
+        for member in &unit.members {
+            let amount =
+                if member.spec.gpus.is_empty() { member.cpu_slots } else { count(member.spec.gpus.len()) };
+            let Some((fleet, at)) = self.places.get(&member.host).copied() else { continue };
+            let Some(fleet) = self.fleets.get_mut(fleet) else { continue };
+            fleet.hosts[at].held.push((id, amount));
+            let zone = fleet.take(at, &member.spec.gpus, member.cpu_slots, member.first_port);
+            if zones.insert(zone) {
+                fleet.zones[zone].add(kind);
+            }
+        }
     }
 
-    pub(crate) fn take(&mut self, unit: &UnitRecord) {
-        self.reserve_at(&unit.stage, unit.template, &unit.host, &unit.spec.gpus, unit.cpu_slots);
-    }
-
+    /// As if a unit were there already.
     pub(crate) fn reserve(&mut self, stage: &StageId, template: Digest, placement: &Placement) {
-        self.reserve_at(stage, template, &placement.host, &placement.gpus, placement.cpu_slots);
-    }
-
-    fn reserve_at(&mut self, stage: &StageId, template: Digest, host: &Name, gpus: &[u32], slots: u32) {
-        let Some(host) = self.host(host) else { return };
-        host.free_gpus.retain(|gpu| !gpus.contains(gpu));
-        host.used_slots += slots;
-        let known = host.stages.iter_mut().find(|(of, release, _)| of == stage && *release == template);
-        match known {
-            Some((_, _, count)) => *count += 1,
-            None => host.stages.push((stage.clone(), template, 1)),
+        let kind = self.kind(stage, template);
+        let mut zones = BTreeSet::new();
+        for spot in &placement.spots {
+            let Some((fleet, at)) = self.places.get(&spot.host).copied() else { continue };
+            let Some(fleet) = self.fleets.get_mut(fleet) else { continue };
+            let zone = fleet.take(at, &spot.gpus, spot.cpu_slots, spot.first_port);
+            if zones.insert(zone) {
+                fleet.zones[zone].add(kind);
+            }
         }
     }
 
     /// As if the unit were gone.
     pub(crate) fn give_back(&mut self, unit: &UnitRecord) {
-        let Some(host) = self.host(&unit.host) else { return };
-        let back = host.gpus.iter().filter(|gpu| unit.spec.gpus.contains(gpu));
-        host.free_gpus.extend(back);
-        host.free_gpus.sort_unstable();
-        host.free_gpus.dedup();
-        host.used_slots = host.used_slots.saturating_sub(unit.cpu_slots);
-        for (stage, template, count) in &mut host.stages {
-            if *stage == unit.stage && *template == unit.template {
-                *count = count.saturating_sub(1);
+        let kind = self.kind(&unit.stage, unit.template);
+        let mut zones = BTreeSet::new();
+        for member in &unit.members {
+            let Some((fleet, at)) = self.places.get(&member.host).copied() else { continue };
+            let Some(fleet) = self.fleets.get_mut(fleet) else { continue };
+            let host = &mut fleet.hosts[at];
+            let before = host.taken.len();
+            host.taken.retain(|gpu| !member.spec.gpus.contains(gpu));
+            let (gpus, slots) = (count(before - host.taken.len()), member.cpu_slots.min(host.used_slots));
+            host.used_slots -= slots;
+            host.ports.retain(|port| *port != member.first_port);
+            let is_open = host.closed.is_none();
+            let domain = &mut fleet.domains[host.domain];
+            if is_open {
+                domain.free_gpus += gpus;
+                domain.free_slots += slots;
+            }
+            let zone = domain.zone;
+            if zones.insert(zone) {
+                fleet.zones[zone].remove(kind);
             }
         }
     }
 
-    fn host(&mut self, name: &Name) -> Option<&mut HostUsage> {
-        let (fleet, place) = self.places.get(name)?;
-        self.fleets.get_mut(fleet)?.get_mut(*place)
+    fn kind(&mut self, stage: &StageId, template: Digest) -> usize {
+        let known = self.kinds.iter().position(|(of, digest)| of == stage && *digest == template);
+        known.unwrap_or_else(|| {
+            self.kinds.push((stage.clone(), template));
+            self.kinds.len() - 1
+        })
+    }
+
+    pub(super) fn beside<'u>(&'u self, stage: &'u StageId, template: Digest) -> Beside<'u> {
+        Beside { kinds: &self.kinds, stage, template }
     }
 }
 
-impl HostUsage {
-    pub(super) fn free_slots(&self) -> u32 {
-        self.cpu_slots.saturating_sub(self.used_slots)
+impl<'w> FleetUsage<'w> {
+    /// Takes of a host, and says in which zone that is.
+    fn take(&mut self, at: usize, gpus: &[u32], slots: u32, first_port: u16) -> usize {
+        let host = &mut self.hosts[at];
+        let before = host.taken.len();
+        for gpu in gpus {
+            if host.gpus.iter().any(|of| of.index == *gpu) && !host.taken.contains(gpu) {
+                host.taken.push(*gpu);
+            }
+        }
+        let taken = count(host.taken.len() - before);
+        host.used_slots += slots;
+        host.ports.push(first_port);
+        let is_open = host.closed.is_none();
+        let domain = &mut self.domains[host.domain];
+        if is_open {
+            domain.free_gpus = domain.free_gpus.saturating_sub(taken);
+            domain.free_slots = domain.free_slots.saturating_sub(slots);
+        }
+        domain.zone
     }
 
-    /// How many units of `stage` are here: of this release, and of all.
-    pub(super) fn units_of(&self, stage: &StageId, template: Digest) -> (u32, u32) {
-        let of_stage = self.stages.iter().filter(|(of, ..)| of == stage);
-        of_stage.fold((0, 0), |(same, all), (_, release, count)| {
-            (if *release == template { same + count } else { same }, all + count)
+    /// How many units a failure of the domain would take: of the release, and of all the stage's.
+    pub(super) fn units_beside(&self, domain: &Domain<'_>, beside: &Beside<'_>) -> (u32, u32) {
+        self.zones[domain.zone].units.iter().fold((0, 0), |(same, all), (kind, count)| {
+            let (stage, template) = &beside.kinds[*kind];
+            if stage != beside.stage {
+                return (same, all);
+            }
+            (if *template == beside.template { same + count } else { same }, all + count)
         })
     }
+
+    /// Whether every domain is a host of its own.
+    pub(super) fn is_of_single_hosts(&self) -> bool {
+        self.domains.len() == self.hosts.len()
+    }
+}
+
+impl Domain<'_> {
+    /// What its open hosts have to give.
+    pub(super) fn free(&self, resource: Resource) -> u32 {
+        match resource {
+            Resource::Gpus => self.free_gpus,
+            Resource::CpuSlots => self.free_slots,
+        }
+    }
+}
+
+impl Zone {
+    fn add(&mut self, kind: usize) {
+        match self.units.iter_mut().find(|(of, _)| *of == kind) {
+            Some((_, count)) => *count += 1,
+            None => self.units.push((kind, 1)),
+        }
+    }
+
+    fn remove(&mut self, kind: usize) {
+        if let Some((_, count)) = self.units.iter_mut().find(|(of, _)| *of == kind) {
+            *count = count.saturating_sub(1);
+        }
+    }
+}
+
+impl HostUsage<'_> {
+    /// All it has, taken or not.
+    pub(super) fn all(&self, resource: Resource) -> u32 {
+        match resource {
+            Resource::Gpus => count(self.gpus.len()),
+            Resource::CpuSlots => self.cpu_slots,
+        }
+    }
+
+    /// What is not taken.
+    fn unused(&self, resource: Resource) -> u32 {
+        match resource {
+            Resource::Gpus => count(self.gpus.len() - self.taken.len()),
+            Resource::CpuSlots => self.cpu_slots.saturating_sub(self.used_slots),
+        }
+    }
+
+    /// What it has to give.
+    pub(super) fn free(&self, resource: Resource) -> u32 {
+        if self.closed.is_some() { 0 } else { self.unused(resource) }
+    }
+
+    /// Its domain, by its place in the fleet.
+    pub(super) fn domain_place(&self) -> usize {
+        self.domain
+    }
+
+    pub(super) fn free_gpus(&self) -> impl Iterator<Item = u32> {
+        self.gpus.iter().map(|gpu| gpu.index).filter(|index| !self.taken.contains(index))
+    }
+
+    /// The lowest ports that no member here has, beyond the first `skip` of them. None: all are taken.
+    pub(super) fn free_port(&self, skip: usize) -> Option<u16> {
+        PORTS.step_by(usize::from(PORTS_OF_A_MEMBER)).filter(|port| !self.ports.contains(port)).nth(skip)
+    }
+}
+
+impl Resource {
+    pub(super) fn many(self) -> &'static str {
+        match self {
+            Resource::Gpus => "GPUs",
+            Resource::CpuSlots => "CPU slots",
+        }
+    }
+
+    pub(super) fn counted(self, count: u32) -> String {
+        let many = self.many();
+        if count == 1 { format!("1 {}", many.trim_end_matches('s')) } else { format!("{count} {many}") }
+    }
+}
+
+/// The host of `host:port`.
+fn address(ingress: &str) -> &str {
+    ingress.rsplit_once(':').map_or(ingress, |(host, _)| host.trim_matches(['[', ']']))
+}
+
+fn count(items: usize) -> u32 {
+    u32::try_from(items).unwrap_or(u32::MAX)
 }

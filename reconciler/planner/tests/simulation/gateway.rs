@@ -94,7 +94,7 @@ impl Gateway {
     /// A second passes; `serving` are the engines that answer, `busy`: requests never end.
     pub fn act(&mut self, serving: &BTreeSet<(MemberId, Generation)>, busy: bool) {
         for unit in self.units.values_mut().filter(|_| self.alive) {
-            unit.healthy = serving.contains(&(unit.route.member.clone(), unit.route.generation));
+            unit.healthy = serving.contains(&(unit.route.at.member.clone(), unit.route.generation));
             unit.inflight = match unit.in_rotation() {
                 _ if !unit.healthy => 0,
                 true => 2,
@@ -106,7 +106,7 @@ impl Gateway {
 
     /// Whether it sends new requests to this generation of a member.
     pub fn sends_to(&self, member: &MemberId, generation: Generation) -> bool {
-        let leads = |unit: &Unit| unit.route.member == *member && unit.route.generation == generation;
+        let leads = |unit: &Unit| unit.route.at.member == *member && unit.route.generation == generation;
         self.alive && self.units.values().any(|unit| leads(unit) && unit.in_rotation())
     }
 

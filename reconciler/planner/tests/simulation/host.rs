@@ -140,6 +140,7 @@ impl Host {
                     state: MemberState::Preparing,
                     since: now,
                     restarts: 0,
+                    ends_in_a_row: 0,
                     reason: None,
                 };
                 self.members.insert(member.clone(), report);
@@ -157,6 +158,7 @@ impl Host {
                     state: if ends { MemberState::Stopping } else { MemberState::Stopped },
                     since: now,
                     restarts: 0,
+                    ends_in_a_row: 0,
                     reason: None,
                 };
                 self.members.insert(member.clone(), report);

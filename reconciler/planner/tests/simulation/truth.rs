@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use denv_planner::{Step, UnitPhase};
+use denv_planner::{MemberRecord, Step, UnitPhase};
 use denv_schema::wire::Generation;
 use denv_schema::{MemberId, UnitId};
 use jiff::Timestamp;
@@ -86,9 +86,10 @@ impl Simulation {
         }
         let (second, serving) = (self.second(), self.serving());
         for (id, unit) in &self.records.units {
-            let sends =
-                || self.gateways.iter().any(|gateway| gateway.sends_to(&unit.member, unit.generation));
-            if serving.contains(&(unit.member.clone(), unit.generation)) && sends() {
+            let front = &unit.front().id;
+            let sends = || self.gateways.iter().any(|gateway| gateway.sends_to(front, unit.generation));
+            let serves = |member: &MemberRecord| serving.contains(&(member.id.clone(), unit.generation));
+            if unit.members.iter().all(serves) && sends() {
                 let entry = self.truth.ready.entry(id.clone()).or_insert((second, second));
                 let since = if entry.1 + 1 >= second { entry.0 } else { second };
                 *entry = (since, second);
@@ -108,8 +109,9 @@ impl Simulation {
     /// take is nobody's fault.
     pub fn judge(&mut self, step: &Step) {
         if let Step::StopUnit { unit, at } = step {
-            let member = self.records.units[unit].member.clone();
-            self.truth.ends.insert(member, *at);
+            for member in &self.records.units[unit].members {
+                self.truth.ends.insert(member.id.clone(), *at);
+            }
         }
         let (Step::DrainUnit { unit, .. } | Step::RestartUnit { unit, .. }) = step else { return };
         let Some(record) = self.records.units.get(unit) else { return };
@@ -162,7 +164,8 @@ impl Simulation {
         if running != expected || self.ready() != expected.values().sum::<usize>() {
             return Some(format!("expected {expected:?}, and {running:?} run\n{}", self.transcript()));
         }
-        let wanted: BTreeSet<&MemberId> = self.records.units.values().map(|unit| &unit.member).collect();
+        let wanted: BTreeSet<&MemberId> =
+            self.records.units.values().flat_map(|unit| &unit.members).map(|member| &member.id).collect();
         for host in &self.hosts {
             let left = host.engines.iter().find(|engine| !wanted.contains(&engine.member));
             if left.is_some() {

@@ -304,19 +304,22 @@ impl Simulation {
         self.steps += 1;
         self.quiet_until = None;
         self.judge(step);
-        let before: BTreeSet<CommandId> = self.records.units.values().map(UnitRecord::command_id).collect();
+        let before: BTreeSet<CommandId> =
+            self.records.units.values().flat_map(UnitRecord::command_ids).collect();
         self.records.apply(step);
-        let command = step.command(&self.records);
+        let commands = step.commands(&self.records);
         if let Step::ForgetUnit { unit } = step {
             self.queued.retain(|(_, of, _)| of != unit);
         }
-        if let Some((host, unit, command)) = command {
+        if let Some((_, unit, _)) = commands.first() {
+            self.queued.retain(|(_, of, _)| of != unit);
+        }
+        for (host, unit, command) in commands {
             let host = self.hosts.iter().position(|other| other.name == host).unwrap();
-            self.queued.retain(|(_, of, _)| *of != unit);
             self.records.pending.insert(command.id.clone());
             self.queued.push((host, unit, command));
         }
-        let present: BTreeSet<_> = self.records.units.values().map(UnitRecord::command_id).collect();
+        let present: BTreeSet<_> = self.records.units.values().flat_map(UnitRecord::command_ids).collect();
         self.records.pending.retain(|id| present.contains(id) || !before.contains(id));
         self.records.refused.retain(|id, _| present.contains(id));
     }
@@ -410,7 +413,7 @@ impl Simulation {
     }
 
     pub fn host_of_a_unit(&self) -> usize {
-        let host = &self.records.units.values().next().unwrap().host;
+        let host = &self.records.units.values().next().unwrap().members[0].host;
         self.hosts.iter().position(|other| other.name == *host).unwrap()
     }
 

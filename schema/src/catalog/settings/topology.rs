@@ -3,7 +3,9 @@
 use super::Report;
 use crate::catalog::Catalog;
 use crate::diagnostic::counted;
-use crate::manifest::{EngineKind, KvCache, KvTierKind, Parallelism, Pool, PoolName, ReleaseSpec, TopologyMode};
+use crate::manifest::{
+    EngineKind, KvCache, KvTierKind, Parallelism, Pool, PoolName, ReleaseSpec, TopologyMode,
+};
 
 pub(super) fn topology(spec: &ReleaseSpec, catalog: &Catalog, report: &mut Report<'_>) {
     let topology = &spec.topology;

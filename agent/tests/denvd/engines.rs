@@ -269,6 +269,12 @@ async fn an_engine_that_the_journal_does_not_know_is_adopted_or_ended() {
     fs::write(host.journal(), journal.to_string()).unwrap();
     let runner = host.runner().await;
     assert_eq!(pid(&until_state(&runner, MemberState::Healthy).await).await, first);
+    // A write that is under way would come after the test's own.
+    eventually("the journal knows again", || {
+        let written: serde_json::Value = serde_json::from_slice(&fs::read(host.journal()).unwrap()).unwrap();
+        written["members"][MEMBER]["facts"]["engine"].is_object()
+    })
+    .await;
     runner.halt().await;
 
     journal["members"] = serde_json::json!({});

@@ -75,6 +75,8 @@ codes! {
     Order => "order",
     /// What depends on itself.
     Cycle => "cycle",
+    /// What an engine can't do of what a release asks.
+    EngineLimit => "engine-limit",
     /// Units that no host, domain or fleet of theirs can hold.
     NoFit => "no-fit",
     /// A place where something may not be served, or nowhere that it may.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use denv_schema::Catalog;
 use denv_schema::diagnostic::Code;
+use denv_schema::launch::PLACEHOLDERS;
 use denv_schema::manifest::Kind;
 use denv_schema::reference;
 use denv_schema::tree::Files;
@@ -71,6 +72,17 @@ fn every_code_is_explained() {
     for code in Code::ALL {
         let link = format!("| [`{code}`](reference/errors/{code}.md) |");
         assert!(page.contains(&link), "docs/manifests.md has no row {link}");
+    }
+}
+
+#[test]
+fn every_placeholder_is_explained() {
+    let page = fs::read_to_string(docs().join("manifests.md")).unwrap();
+    for placeholder in PLACEHOLDERS {
+        let is_in_table = page.lines().any(|line| {
+            line.strip_prefix("| `${").is_some() && line.split(" | ").next().unwrap().contains(placeholder)
+        });
+        assert!(is_in_table, "docs/manifests.md has no row of {placeholder}");
     }
 }
 

@@ -17,12 +17,12 @@ fn spec(model: &str) -> LaunchSpec {
         argv: vec!["engine".to_owned()],
         env: BTreeMap::new(),
         weights: None,
-        probe: Probe {
+        probe: Some(Probe {
             path: "/health".to_owned(),
             interval: Period::from_secs(1),
             timeout: Period::from_secs(1),
             failures: 3,
-        },
+        }),
         metrics_path: None,
         start_timeout: Period::from_secs(10),
         stop_timeout: Period::from_secs(10),

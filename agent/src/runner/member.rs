@@ -178,7 +178,8 @@ impl Member {
             Action::Launch => Some(Event::Launched(self.launch())),
             Action::Check => {
                 let port = self.engine.as_ref()?.record().port;
-                let probe = &self.spec.probe;
+                // Its end would be seen: that it has none to be asked means that it lives.
+                let Some(probe) = &self.spec.probe else { return Some(Event::Checked(Ok(()))) };
                 self.checking = Some(Box::pin(probe::check(port, probe.path.clone(), probe.timeout.get())));
                 None
             }

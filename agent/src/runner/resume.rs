@@ -47,7 +47,7 @@ impl Queue {
     ) {
         let host = self.host.clone();
         let checks = entries.iter().filter_map(|(member, entry)| {
-            let (engine, probe) = (engines.get(member)?, &entry.spec.as_ref()?.probe);
+            let (engine, probe) = (engines.get(member)?, entry.spec.as_ref()?.probe.as_ref()?);
             let (port, timeout) = (engine.record().port, probe.timeout.get().min(FIRST_CHECK));
             let check = probe::check(port, probe.path.clone(), timeout);
             Some(async move { (member.clone(), check.await) })
@@ -95,7 +95,9 @@ fn resumed(
         Some(engine) => {
             let generation = entry.generation;
             tracing::info!(pid = engine.record().pid, generation, "adopted the engine of `{}`", spec.model);
-            decide(adopted(), Event::Checked(checked.unwrap_or_else(|| Err("not asked".to_owned()))), now)
+            // One without a server lives, and that is its health.
+            let unasked = || if spec.probe.is_none() { Ok(()) } else { Err("not asked".to_owned()) };
+            decide(adopted(), Event::Checked(checked.unwrap_or_else(unasked)), now)
         }
         None => match &facts.failed {
             Some(reason) => {

@@ -39,7 +39,7 @@ pub enum Action {
     Prepare,
     /// Start the engine; answered by [`Event::Launched`].
     Launch,
-    /// Ask the engine's health; answered by [`Event::Checked`].
+    /// Ask the engine's health, if it has a server; answered by [`Event::Checked`].
     Check,
     /// SIGTERM to the process group: at most once, since a second one ends some engines at once.
     Terminate,
@@ -49,8 +49,6 @@ pub enum Action {
 
 /// An engine that ends this often before it was ever healthy is given up.
 pub const EXITS_TO_GIVE_UP: u32 = 3;
-/// The first check comes this soon after a launch; the others at the probe's interval.
-const FIRST_CHECK: Duration = Duration::from_millis(200);
 /// This many more failed checks, after those that made it unhealthy, and the engine is taken to hang.
 const CHECKS_TO_HANG: u32 = 10;
 /// The longest wait between restarts.
@@ -116,7 +114,7 @@ fn launched(member: &mut Supervised, result: Result<(), LaunchFailure>, now: Mom
             member.was_launched = true;
             let ready_by =
                 if member.was_healthy { now + member.policy.start_timeout } else { member.ready_by };
-            member.phase = Phase::Running(Running::new(now + FIRST_CHECK, ready_by));
+            member.phase = Phase::Running(Running::new(now + member.policy.first_check, ready_by));
             vec![]
         }
         Err(LaunchFailure { reason, permanent: true }) => fail(member, reason),

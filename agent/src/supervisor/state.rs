@@ -13,9 +13,18 @@ pub type Moment = Duration;
 pub struct Policy {
     pub start_timeout: Duration,
     pub stop_timeout: Duration,
+    /// From an engine's launch to its first check.
+    pub first_check: Duration,
     pub probe_interval: Duration,
     pub probe_failures: u32,
 }
+
+/// The first check comes this soon after a launch.
+const FIRST_CHECK: Duration = Duration::from_millis(200);
+/// An engine without a server is taken to work when it has lived this long: what can't start ends sooner.
+const SETTLED: Duration = Duration::from_secs(10);
+/// A probe without a pause would be a busy loop.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(20);
 
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,12 +104,17 @@ impl Running {
 
 impl Policy {
     pub fn of(spec: &LaunchSpec) -> Self {
+        let start_timeout = spec.start_timeout.get();
+        let (first_check, probe_interval, probe_failures) = match &spec.probe {
+            Some(probe) => (FIRST_CHECK, probe.interval.get().max(SHORTEST_INTERVAL), probe.failures),
+            None => (SETTLED.min(start_timeout / 2), SETTLED, 1),
+        };
         Policy {
-            start_timeout: spec.start_timeout.get(),
+            start_timeout,
             stop_timeout: spec.stop_timeout.get(),
-            // A probe without a pause would be a busy loop.
-            probe_interval: spec.probe.interval.get().max(Duration::from_millis(20)),
-            probe_failures: spec.probe.failures,
+            first_check,
+            probe_interval,
+            probe_failures,
         }
     }
 

@@ -9,6 +9,7 @@ fn policy() -> Policy {
     Policy {
         start_timeout: Duration::from_secs(600),
         stop_timeout: Duration::from_secs(30),
+        first_check: Duration::from_millis(200),
         probe_interval: Duration::from_secs(1),
         probe_failures: 3,
     }

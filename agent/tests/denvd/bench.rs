@@ -83,12 +83,12 @@ pub(crate) fn spec(arguments: &[&str]) -> LaunchSpec {
         argv,
         env: BTreeMap::from([("TINY_PORT".to_owned(), "${port}".to_owned())]),
         weights: None,
-        probe: Probe {
+        probe: Some(Probe {
             path: "/health".to_owned(),
             interval: Period::from_millis(50),
             timeout: Period::from_millis(500),
             failures: 3,
-        },
+        }),
         metrics_path: None,
         start_timeout: Period::from_secs(10),
         stop_timeout: Period::from_secs(5),

@@ -155,7 +155,7 @@ async fn a_hung_engine_is_unhealthy_then_replaced() {
     let runner = host.runner().await;
     let hang = host.state_dir().join("hang");
     let mut hanging = spec(&["--hang", hang.to_str().unwrap()]);
-    hanging.probe.timeout = Period::from_millis(60);
+    hanging.probe.as_mut().unwrap().timeout = Period::from_millis(60);
     accepted(&runner, start(1, 1, hanging)).await;
     let first = pid(&until_state(&runner, MemberState::Healthy).await).await;
     fs::write(&hang, "").unwrap();
@@ -165,6 +165,34 @@ async fn a_hung_engine_is_unhealthy_then_replaced() {
     until(&runner, |member| member.report.restarts == 1).await;
     fs::remove_file(&hang).unwrap();
     assert_ne!(pid(&until_state(&runner, MemberState::Healthy).await).await, first);
+}
+
+/// As members are whose pool has another one that serves.
+#[tokio::test]
+async fn an_engine_without_a_server_is_healthy_while_it_lives() {
+    let host = Host::new();
+    let runner = host.runner().await;
+    let mut silent = spec(&["--deaf"]);
+    silent.probe = None;
+    silent.start_timeout = Period::from_millis(2_000);
+    accepted(&runner, start(1, 1, silent.clone())).await;
+    until_state(&runner, MemberState::Starting).await;
+    until_state(&runner, MemberState::Healthy).await;
+    runner.halt().await;
+
+    // A denvd that adopts it need not wait: it has lived long enough.
+    let runner = host.runner().await;
+    let view = runner.handle().view().borrow().clone();
+    assert_eq!(view.members[&MEMBER.into()].report.state, MemberState::Healthy);
+    host.processes().into_iter().for_each(|pid| send(pid, Signal::SIGKILL));
+    until_state(&runner, MemberState::Unhealthy).await;
+    assert_eq!(until_state(&runner, MemberState::Healthy).await.report.restarts, 1);
+
+    // One that can't start is given up, as any other.
+    silent.argv = spec(&["--exit", "3"]).argv;
+    accepted(&runner, start(1, 2, silent)).await;
+    let failed = until_state(&runner, MemberState::Failed).await;
+    assert!(failed.report.reason.unwrap().contains("fatal: no such flag"));
 }
 
 #[tokio::test]

@@ -62,9 +62,9 @@ impl Reading {
         let faulty = super::faulty::Faulty::of(self.files.values().flat_map(|(_, file)| &file.faulty));
         let entries: Vec<Entry<'_>> = self.entries().collect();
         let mut catalog = check::index(&entries, &mut found);
+        catalog.rendered = catalog.render();
         settings::settings(&entries, &catalog, &faulty, &mut found);
         check::references(&entries, &catalog, faulty, &mut found);
-        catalog.rendered = catalog.render();
         check::deployed(&entries, &catalog, deployed, &mut found);
         found.settle();
         if found.is_empty() { Ok(catalog) } else { Err(found) }

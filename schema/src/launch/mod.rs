@@ -4,8 +4,10 @@
 //! [`LaunchSpec`] is the template at one placement; its digest is what desired and observed are compared by.
 
 mod command;
+mod kv_cache;
 mod llama_cpp;
 mod member;
+mod placeholders;
 mod reference;
 mod sglang;
 mod tensorrt_llm;
@@ -19,21 +21,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use member::{MemberPlace, PORTS_OF_A_MEMBER, PoolTemplate, Spread};
+pub use placeholders::{PLACEHOLDERS, PORT, WEIGHTS};
 pub use reference::Reference;
-pub use unsupported::Unsupported;
+pub use unsupported::{EngineLimit, Unsupported};
 
 use crate::manifest::{
-    Adapter, EngineKind, EngineSpec, KvCache, NamesOnly, PlacementRule, RecipeSpec, ReleaseSpec, Weights,
+    Adapter, EngineKind, EngineSpec, KvCache, NamesOnly, PlacementRule, PoolName, RecipeSpec, ReleaseSpec,
+    Weights,
 };
 use crate::quantity::Period;
 use crate::{Digest, UnitId};
-
-/// What denvd fills in where an argument or variable holds it, since only the host knows: the port it gave the
-/// engine, the verified weights file.
-pub const PORT: &str = "${port}";
-pub const WEIGHTS: &str = "${weights}";
-/// Filled in when a `command` engine is rendered: the model's name.
-pub const MODEL: &str = "${model}";
+use member::Member;
 
 /// What a release means on any host.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,7 +91,10 @@ pub struct LaunchSpec {
     pub argv: Vec<String>,
     pub env: BTreeMap<String, String>,
     pub weights: Option<Weights>,
-    pub probe: Probe,
+    /// None: it has no server that could be asked, and works as long as its process lives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Probe>,
+    /// Where the engine's metrics are, if the member has any.
     pub metrics_path: Option<String>,
     pub start_timeout: Period,
     pub stop_timeout: Period,
@@ -154,15 +155,15 @@ impl LaunchTemplate {
         };
         for (name, needs) in release.topology.pools() {
             let argv = engine.command.clone();
-            let mut pool = PoolTemplate { name, needs: needs.clone(), argv };
+            let flags = recipe.flags.iter().chain(&release.config.flags).cloned().collect();
+            let mut pool = PoolTemplate { name, needs: needs.clone(), argv, flags };
             match engine.kind {
                 EngineKind::LlamaCpp => llama_cpp::render(&mut template, &mut pool, release),
                 EngineKind::Vllm => vllm::render(&mut template, &mut pool, release),
                 EngineKind::Sglang => sglang::render(&mut template, &mut pool, release),
                 EngineKind::TensorrtLlm => tensorrt_llm::render(&mut template, &mut pool, release),
-                EngineKind::Command => command::render(&mut template, &mut pool, release),
+                EngineKind::Command => {}
             }
-            pool.argv.extend(recipe.flags.iter().chain(&release.config.flags).cloned());
             template.pools.push(pool);
         }
         template
@@ -172,29 +173,45 @@ impl LaunchTemplate {
         Digest::of(self)
     }
 
-    /// What each member of `unit` runs, at its place: the members of each pool in the order of their ranks.
-    pub fn at(&self, _unit: &UnitId, places: &[MemberPlace]) -> Vec<LaunchSpec> {
-        places.iter().map(|place| self.member(place)).collect()
+    /// Whether its pools hand over the KV cache.
+    pub(crate) fn is_disaggregated(&self) -> bool {
+        self.pools.iter().any(|pool| pool.name != PoolName::Replica)
     }
 
-    fn member(&self, place: &MemberPlace) -> LaunchSpec {
+    /// What each member of `unit` runs, at its place: the members of each pool in the order of their ranks.
+    pub fn at(&self, unit: &UnitId, places: &[MemberPlace]) -> Vec<LaunchSpec> {
+        (0..places.len()).map(|index| self.member(&Member::of(self, unit, places, index))).collect()
+    }
+
+    fn member(&self, member: &Member<'_>) -> LaunchSpec {
+        let gpus = &member.place.gpus;
         let mut env = self.env.clone();
-        if !place.gpus.is_empty() {
-            let list = place.gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        if !gpus.is_empty() {
+            let list = gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
             env.insert("CUDA_VISIBLE_DEVICES".to_owned(), list);
         }
-        let pool = self.pools.iter().find(|pool| pool.name == place.pool);
-        LaunchSpec {
+        let serves = member.is_leader();
+        let mut spec = LaunchSpec {
             model: self.model.clone(),
-            argv: pool.map(|pool| pool.argv.clone()).unwrap_or_default(),
+            argv: member.pool.argv.clone(),
             env,
             weights: self.weights.clone(),
-            probe: self.probe.clone(),
-            metrics_path: self.metrics_path.clone(),
+            probe: serves.then(|| self.probe.clone()),
+            metrics_path: self.metrics_path.clone().filter(|_| serves),
             start_timeout: self.start_timeout,
             stop_timeout: self.stop_timeout,
-            gpus: place.gpus.clone(),
+            gpus: gpus.clone(),
+        };
+        match self.engine {
+            EngineKind::LlamaCpp => llama_cpp::at(&mut spec),
+            EngineKind::Vllm => vllm::at(self, member, &mut spec),
+            EngineKind::Sglang => sglang::at(self, member, &mut spec),
+            EngineKind::TensorrtLlm => tensorrt_llm::at(&mut spec),
+            EngineKind::Command => {}
         }
+        spec.argv.extend_from_slice(&member.pool.flags);
+        placeholders::fill(self, member, &mut spec);
+        spec
     }
 }
 
@@ -203,6 +220,9 @@ impl LaunchSpec {
         Digest::of(self)
     }
 }
+
+/// The pointer of a release's field that engines differ in.
+const MODE: &str = "/spec/topology/mode";
 
 /// Adds `--flag value`.
 fn flag(argv: &mut Vec<String>, flag: &str, value: impl ToString) {

@@ -1,18 +1,13 @@
+use std::fmt::Write as _;
+
+use insta::assert_snapshot;
+use proptest::prelude::*;
+
 use super::*;
-use crate::Catalog;
-use crate::manifest::PoolName;
 use crate::tree::Files;
+use crate::{Catalog, Diagnostics};
 
-fn template(engine: &str, command: &str, weights: bool) -> LaunchTemplate {
-    of_pool(engine, command, weights, "{gpus: 4, parallelism: {tensor: 2, data: 2}}")
-}
-
-fn of_pool(engine: &str, command: &str, weights: bool, replica: &str) -> LaunchTemplate {
-    let weights = if weights {
-        "weights: {source: 'file:m.gguf', digest: 'sha256:0000000000000000000000000000000000000000000000000000000000000000'}"
-    } else {
-        ""
-    };
+fn catalog(engine: &str, command: &str, release: &str) -> Result<Catalog, Diagnostics> {
     let text = format!(
         "
 apiVersion: denv.dev/v1
@@ -28,53 +23,80 @@ spec: {{model: m, engine: e, hardware: {{accelerator: h200}}, flags: [--recipe],
 apiVersion: denv.dev/v1
 kind: Release
 metadata: {{name: x}}
-spec:
-  model:
-    name: m
-    {weights}
-  engine: e
-  recipe: r
-  topology: {{mode: aggregated, replica: {replica}}}
-  config: {{maxModelLen: 4096, maxConcurrentRequests: 4, flags: [--release]}}
+spec: {{engine: e, recipe: r, {release}}}
 "
     );
-    let files = Files::from([("all.yaml".to_owned(), text.into_bytes())]);
-    let catalog = Catalog::from_files(&files).unwrap_or_else(|found| panic!("{found}"));
+    Catalog::from_files(&Files::from([("all.yaml".to_owned(), text.into_bytes())]))
+}
+
+fn of_release(engine: &str, command: &str, release: &str) -> LaunchTemplate {
+    let catalog = catalog(engine, command, release).unwrap_or_else(|found| panic!("{found}"));
     catalog.rendered.into_values().next().unwrap().template
 }
 
-#[test]
-fn llama_cpp_gets_its_flags() {
-    let argv = template("llama-cpp", "[llama-server]", true).pools[0].argv.join(" ");
-    insta::assert_snapshot!(argv, @"llama-server --host 127.0.0.1 --port ${port} --model ${weights} --alias m --ctx-size 16384 --parallel 4 --metrics --recipe --release");
+const CONFIG: &str = "config: {maxModelLen: 4096, maxConcurrentRequests: 4, flags: [--release]}";
+const WEIGHED: &str = "model: {name: m, weights: {source: 'file:m.gguf', digest: \
+                       'sha256:0000000000000000000000000000000000000000000000000000000000000000'}}";
+
+fn of_pool(engine: &str, command: &str, replica: &str) -> LaunchTemplate {
+    let topology = format!("topology: {{mode: aggregated, replica: {replica}}}");
+    of_release(engine, command, &format!("model: {{name: m}}, {topology}, {CONFIG}"))
 }
 
-#[test]
-fn vllm_gets_its_flags() {
-    let argv = template("vllm", "[vllm]", false).pools[0].argv.join(" ");
-    insta::assert_snapshot!(argv, @"vllm serve m --host 127.0.0.1 --port ${port} --served-model-name m --tensor-parallel-size 2 --data-parallel-size 2 --api-server-count 1 --max-model-len 4096 --max-num-seqs 4 --enable-prompt-tokens-details --shutdown-timeout 30 --recipe --release");
+const PAIR: &str = "topology: {mode: disaggregated, prefill: {gpus: 4, parallelism: {tensor: 4}}, decode: {gpus: 64, \
+                    parallelism: {data: 64, expert: 64}}}";
+
+fn pair(engine: &str, command: &str, more: &str) -> LaunchTemplate {
+    of_release(engine, command, &format!("model: {{name: m}}, {PAIR}{more}"))
 }
 
-#[test]
-fn a_command_is_left_alone_but_for_what_it_asks() {
-    let argv = template("command", "[serve, '--port=${port}', '${model}', '${weights}']", true).pools[0]
-        .argv
-        .join(" ");
-    insta::assert_snapshot!(argv, @"serve --port=${port} m ${weights} --recipe --release");
+/// Members on hosts of their own, each pool over as many hosts as is said.
+fn places(template: &LaunchTemplate, hosts: &[u32]) -> Vec<MemberPlace> {
+    let mut places = Vec::new();
+    for (pool, hosts) in template.pools.iter().zip(hosts) {
+        for _ in 0..*hosts {
+            let number = places.len() + 1;
+            places.push(MemberPlace {
+                pool: pool.name,
+                host: format!("h{number}").parse().unwrap(),
+                address: format!("10.0.0.{number}"),
+                gpus: (0..pool.needs.gpus.unwrap_or(0) / hosts).collect(),
+                first_port: 30_000,
+            });
+        }
+    }
+    places
 }
+
+fn members(template: &LaunchTemplate, hosts: &[u32]) -> Vec<LaunchSpec> {
+    template.at(&"chat.prod.0".into(), &places(template, hosts))
+}
+
+/// What a member runs, with the variables that are its own.
+fn shown(spec: &LaunchSpec) -> String {
+    let mut text = String::new();
+    for (name, value) in spec.env.iter().filter(|(name, _)| !["A", "HF_TOKEN"].contains(&name.as_str())) {
+        write!(text, "{name}={value} ").unwrap();
+    }
+    text + &spec.argv.join(" ")
+}
+
+fn alone(template: &LaunchTemplate) -> String {
+    members(template, &[1])[0].argv.join(" ")
+}
+
+mod engines;
+mod examples;
+mod limits;
+mod ranks;
 
 #[test]
 fn the_same_release_elsewhere_has_one_template_and_other_specs() {
-    let template = template("vllm", "[vllm]", false);
+    let template = of_pool("vllm", "[vllm]", "{gpus: 4, parallelism: {tensor: 4}}");
     let at = |gpus: &[u32]| {
-        let place = MemberPlace {
-            pool: PoolName::Replica,
-            host: "h".parse().unwrap(),
-            address: "10.0.0.1".to_owned(),
-            gpus: gpus.to_vec(),
-            first_port: 30_000,
-        };
-        template.at(&"chat.prod.0".into(), &[place]).remove(0)
+        let mut places = places(&template, &[1]);
+        places[0].gpus = gpus.to_vec();
+        template.at(&"chat.prod.0".into(), &places).remove(0)
     };
     let (here, there) = (at(&[0, 1, 2, 3]), at(&[4, 5, 6, 7]));
     assert_eq!(here.env["CUDA_VISIBLE_DEVICES"], "0,1,2,3");
@@ -82,31 +104,11 @@ fn the_same_release_elsewhere_has_one_template_and_other_specs() {
     assert_eq!(here.digest(), at(&[0, 1, 2, 3]).digest());
 }
 
-#[test]
-fn sglang_gets_its_flags() {
-    let argv = template("sglang", "[python, -m, sglang.launch_server]", false).pools[0].argv.join(" ");
-    insta::assert_snapshot!(argv, @"python -m sglang.launch_server --model-path m --host 127.0.0.1 --port ${port} --served-model-name m --tp-size 2 --dp-size 2 --context-length 4096 --max-running-requests 4 --enable-metrics --enable-cache-report --recipe --release");
-}
-
-#[test]
-fn tensorrt_llm_gets_its_flags() {
-    let text = "{gpus: 8, parallelism: {tensor: 8, expert: 8}}";
-    let template = of_pool("tensorrt-llm", "[trtllm-serve]", false, text);
-    insta::assert_snapshot!(template.pools[0].argv.join(" "), @"trtllm-serve m --host 127.0.0.1 --port ${port} --tp_size 8 --ep_size 8 --max_seq_len 4096 --max_batch_size 4 --recipe --release");
-    assert_eq!(template.metrics_path.as_deref(), Some("/prometheus/metrics"));
-}
-
-#[test]
-fn experts_are_spread_in_each_engines_own_way() {
-    let wide = "{gpus: 8, parallelism: {data: 8, expert: 8}}";
-    insta::assert_snapshot!(of_pool("vllm", "[vllm]", false, wide).pools[0].argv.join(" "), @"vllm serve m --host 127.0.0.1 --port ${port} --served-model-name m --tensor-parallel-size 1 --data-parallel-size 8 --api-server-count 1 --enable-expert-parallel --max-model-len 4096 --max-num-seqs 4 --enable-prompt-tokens-details --shutdown-timeout 30 --recipe --release");
-    insta::assert_snapshot!(of_pool("sglang", "[sglang]", false, wide).pools[0].argv.join(" "), @"sglang --model-path m --host 127.0.0.1 --port ${port} --served-model-name m --tp-size 8 --dp-size 8 --enable-dp-attention --ep-size 8 --context-length 4096 --max-running-requests 4 --enable-metrics --enable-cache-report --recipe --release");
-}
-
 /// Digests of what runs are in the records of those who run it: a field that a release does not use may not show.
 #[test]
 fn a_plain_release_reads_as_it_always_did() {
-    let template = template("llama-cpp", "[llama-server]", true);
-    insta::assert_snapshot!(serde_json::to_string(&template).unwrap(), @r#"{"engine":"llama-cpp","model":"m","env":{"A":"b"},"weights":{"source":"file:m.gguf","digest":"sha256:0000000000000000000000000000000000000000000000000000000000000000"},"probe":{"path":"/health","interval":"1s","timeout":"5s","failures":3},"metricsPath":"/metrics","startTimeout":"10m","stopTimeout":"30s","pools":[{"name":"replica","needs":{"gpus":4,"parallelism":{"tensor":2,"pipeline":1,"data":2}},"argv":["llama-server","--host","127.0.0.1","--port","${port}","--model","${weights}","--alias","m","--ctx-size","16384","--parallel","4","--metrics","--recipe","--release"]}]}"#);
+    let topology = "topology: {mode: aggregated, replica: {gpus: 4, parallelism: {pipeline: 4}}}";
+    let template = of_release("llama-cpp", "[llama-server]", &format!("{WEIGHED}, {topology}, {CONFIG}"));
+    assert_snapshot!(serde_json::to_string(&template).unwrap(), @r#"{"engine":"llama-cpp","model":"m","env":{"A":"b"},"weights":{"source":"file:m.gguf","digest":"sha256:0000000000000000000000000000000000000000000000000000000000000000"},"probe":{"path":"/health","interval":"1s","timeout":"5s","failures":3},"metricsPath":"/metrics","startTimeout":"10m","stopTimeout":"30s","pools":[{"name":"replica","needs":{"gpus":4,"parallelism":{"tensor":1,"pipeline":4,"data":1}},"argv":["llama-server","--model","${weights}","--alias","m","--ctx-size","16384","--parallel","4","--metrics"],"flags":["--recipe","--release"]}]}"#);
     assert_eq!(template.unsupported(), None);
 }

@@ -24,8 +24,8 @@ pub struct EngineSpec {
         extend("patternErrorMessage" = "an image is written by digest, since a tag may mean another tomorrow: `registry/name@sha256:…`")
     )]
     pub image: Option<String>,
-    /// The program and its first arguments. All kinds but `command` add the release's flags; for `command` it is the
-    /// whole command, with `${port}`, `${weights}` and `${model}` filled in.
+    /// The program and its first arguments. All kinds but `command` add what the release means as flags. A placeholder like
+    /// `${port}` is filled in for each member.
     #[schemars(length(min = 1))]
     pub command: Vec<String>,
 }
@@ -41,7 +41,8 @@ pub enum EngineKind {
     Sglang,
     /// TensorRT-LLM's `trtllm-serve`.
     TensorrtLlm,
-    /// Any program that answers `GET /health` with 200 and serves the OpenAI API on its port.
+    /// Any program that answers `GET /health` with 200 and serves the OpenAI API on its port. In a pool of several members
+    /// it is the first that does; the others live.
     Command,
 }
 

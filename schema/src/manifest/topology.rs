@@ -171,10 +171,10 @@ pub struct KvCache {
 pub struct KvTier {
     /// What holds it.
     pub kind: KvTierKind,
-    /// How much of it each host gives. Of `gpu`: what the engine leaves free, so it is not written.
+    /// How much of it each member of a unit takes on its host. Of `gpu`: what the engine leaves free, so it is not written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<ByteSize>,
-    /// The folder on each host, of `nvme`.
+    /// The folder on each host, of `nvme`. Each unit has one of its own in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         regex(pattern = r"^/[^\s]+$"),

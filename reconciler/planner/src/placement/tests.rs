@@ -19,7 +19,7 @@ struct Bench {
     observed: Observed,
     records: Records,
     placed: Vec<(StageId, Digest, Placement)>,
-    tensor: u32,
+    engine: EngineKind,
 }
 
 fn bench(gpus: &[u32]) -> Bench {
@@ -56,7 +56,7 @@ spec: {provider: p, region: r, purchase: owned, accelerator: h200, hosts: {min: 
     }
     let files = Files::from([("all.yaml".to_owned(), text.into_bytes())]);
     let catalog = Catalog::from_files(&files).unwrap_or_else(|found| panic!("{found}"));
-    Bench { catalog, observed, records: Records::default(), placed: Vec::new(), tensor: 1 }
+    Bench { catalog, observed, records: Records::default(), placed: Vec::new(), engine: EngineKind::Vllm }
 }
 
 fn template_of(model: &str, needs: Pool) -> LaunchTemplate {
@@ -74,7 +74,7 @@ fn template_of(model: &str, needs: Pool) -> LaunchTemplate {
         metrics_path: None,
         start_timeout: Period::from_secs(1),
         stop_timeout: Period::from_secs(1),
-        pools: vec![PoolTemplate { name: PoolName::Replica, needs, argv: Vec::new() }],
+        pools: vec![PoolTemplate { name: PoolName::Replica, needs, argv: Vec::new(), flags: Vec::new() }],
         placement: PlacementRule::SameDomain,
         image: None,
         adapter: None,
@@ -96,16 +96,13 @@ impl Bench {
             observed: &self.observed,
             now: self.observed.since,
         };
-        let needs = Pool {
-            gpus: Some(gpus),
-            cpu_slots: None,
-            parallelism: Parallelism {
-                tensor: self.tensor,
-                data: gpus / self.tensor,
-                ..Parallelism::default()
-            },
+        let parallelism = if self.engine == EngineKind::TensorrtLlm {
+            Parallelism { tensor: gpus, ..Parallelism::default() }
+        } else {
+            Parallelism { data: gpus, ..Parallelism::default() }
         };
-        let template = template_of(release, needs);
+        let needs = Pool { gpus: Some(gpus), cpu_slots: None, parallelism };
+        let template = LaunchTemplate { engine: self.engine, ..template_of(release, needs) };
         let name = release.parse().unwrap();
         let release = Release { name: &name, template: &template, digest };
         let stage = stage.parse().unwrap();
@@ -156,9 +153,9 @@ fn what_is_missing_is_said_so_that_a_person_can_act() {
 fn what_denv_cannot_start_is_said_and_started_as_nothing_else() {
     let mut bench = bench(&[8]);
     bench.catalog.fleets.get_mut("f").unwrap().gpus_per_host = Some(8);
-    bench.tensor = 16;
-    assert_snapshot!(bench.place("chat/prod", 16), @"release `r1` can't run on fleet `f`: a replica takes 16 GPUs and a host there has 8; a rank of vLLM's data parallelism runs on one host");
-    bench.tensor = 1;
+    bench.engine = EngineKind::TensorrtLlm;
+    assert_snapshot!(bench.place("chat/prod", 16), @"release `r1` can't run on fleet `f`: a replica takes 16 GPUs and a host there has 8; TensorRT-LLM over several hosts needs an MPI launcher, which denv is not");
+    bench.engine = EngineKind::Vllm;
     bench.catalog.hosts.clear();
     bench.catalog.providers.get_mut("p").unwrap().kind = ProviderKind::Aws;
     assert_snapshot!(bench.place("chat/prod", 8), @"release `r1` can't run on fleet `f`: denv does not launch that provider's hosts yet");

@@ -30,8 +30,40 @@ pub(super) fn units(spec: &StageSpec, catalog: &Catalog, report: &mut Report<'_>
             report.say(Code::NoFit, &format!("/spec/fleets/{i}/name"), message, Some(&hint));
             continue;
         }
+        if !pools(&format!("/spec/fleets/{i}/name"), per_host, spec, (of_stage, catalog), report) {
+            continue;
+        }
         many(&format!("/spec/fleets/{i}/units"), gpus, release, (of_stage, fleet), report);
     }
+}
+
+/// Whether each pool can be cut into parts that hosts can hold.
+fn pools(
+    pointer: &str,
+    per_host: u32,
+    spec: &StageSpec,
+    (of_stage, catalog): (&StageFleet, &Catalog),
+    report: &mut Report<'_>,
+) -> bool {
+    let Some(rendered) = catalog.rendered.get(&spec.release) else { return true };
+    let template = &rendered.template;
+    for pool in &template.pools {
+        let Some(gpus) = pool.needs.gpus else { continue };
+        let spread = template.spread(pool);
+        let Some(least) = spread.hosts.iter().map(|hosts| gpus / hosts).min() else { continue };
+        if least > per_host {
+            let message = format!(
+                "the {} of release `{}` takes at least {} on each host, and a host of fleet `{}` has {per_host}",
+                pool.name,
+                spec.release,
+                counted(least as usize, "GPU"),
+                of_stage.name
+            );
+            report.say(Code::NoFit, pointer, message, spread.limit);
+            return false;
+        }
+    }
+    true
 }
 
 /// Where such a unit would fit, or what the largest domain is.

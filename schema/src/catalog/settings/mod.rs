@@ -37,7 +37,7 @@ pub(super) fn settings(entries: &[Entry<'_>], catalog: &Catalog, faulty: &Faulty
             AnyManifest::WeightCache(m) => capacity::weight_cache(&m.spec, report),
             AnyManifest::Engine(m) => software::engine(&m.spec, report),
             AnyManifest::Recipe(m) => software::recipe(&m.spec, report),
-            AnyManifest::Release(m) => software::release(&m.spec, catalog, report),
+            AnyManifest::Release(m) => software::release(&m.metadata.name, &m.spec, catalog, report),
             AnyManifest::Environment(m) => environment::environment(&m.metadata.name, &m.spec, report),
             AnyManifest::Stage(m) => {
                 stage::stage(m, catalog, report);

@@ -1,8 +1,10 @@
 //! Engines, recipes and releases: that they belong together, and that their commands ask only for what denv fills in.
 
 use super::{Report, topology};
+use crate::Name;
 use crate::catalog::Catalog;
-use crate::launch::{MODEL, PORT, WEIGHTS};
+use crate::diagnostic::Code;
+use crate::launch::{PLACEHOLDERS, PORT, WEIGHTS};
 use crate::manifest::{EngineKind, EngineSpec, RecipeSpec, ReleaseSpec};
 
 pub(super) fn engine(spec: &EngineSpec, report: &mut Report<'_>) {
@@ -29,7 +31,7 @@ pub(super) fn recipe(spec: &RecipeSpec, report: &mut Report<'_>) {
     }
 }
 
-pub(super) fn release(spec: &ReleaseSpec, catalog: &Catalog, report: &mut Report<'_>) {
+pub(super) fn release(name: &Name, spec: &ReleaseSpec, catalog: &Catalog, report: &mut Report<'_>) {
     if let Some(recipe) = catalog.recipes.get(&spec.recipe) {
         if recipe.engine != spec.engine {
             let message = format!("recipe `{}` is for engine `{}`", spec.recipe, recipe.engine);
@@ -54,20 +56,24 @@ pub(super) fn release(spec: &ReleaseSpec, catalog: &Catalog, report: &mut Report
         }
     }
     topology::topology(spec, catalog, report);
+    for limit in catalog.rendered.get(name).into_iter().flat_map(|rendered| rendered.template.limits()) {
+        report.say(Code::EngineLimit, &limit.field, limit.reason, Some(limit.remedy));
+    }
 }
 
-/// Only what denvd fills in may stand in `${…}`.
+/// Only what denv fills in may stand in `${…}`.
 fn placeholders(pointer: &str, text: &str, report: &mut Report<'_>) {
     let mut rest = text;
     while let Some(start) = rest.find("${") {
         rest = &rest[start..];
-        if let Some(known) = [PORT, WEIGHTS, MODEL].iter().find(|known| rest.starts_with(**known)) {
+        if let Some(known) = PLACEHOLDERS.iter().find(|known| rest.starts_with(**known)) {
             rest = &rest[known.len()..];
             continue;
         }
         let end = rest.find('}').map_or(rest.len(), |end| end + 1);
         let message = format!("`{}` is not filled in by denv", &rest[..end]);
-        report.contradict(pointer, message, Some("there are `${port}`, `${weights}` and `${model}`"));
+        let known = PLACEHOLDERS.map(|known| format!("`{known}`")).join(", ");
+        report.contradict(pointer, message, Some(&format!("there are {known}")));
         rest = &rest[end..];
     }
 }

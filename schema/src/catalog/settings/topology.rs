@@ -3,9 +3,7 @@
 use super::Report;
 use crate::catalog::Catalog;
 use crate::diagnostic::counted;
-use crate::manifest::{
-    EngineKind, KvCache, KvTierKind, Parallelism, Pool, PoolName, ReleaseSpec, TopologyMode,
-};
+use crate::manifest::{EngineKind, KvCache, KvShare, KvTierKind, Pool, PoolName, ReleaseSpec, TopologyMode};
 
 pub(super) fn topology(spec: &ReleaseSpec, catalog: &Catalog, report: &mut Report<'_>) {
     let topology = &spec.topology;
@@ -30,12 +28,9 @@ pub(super) fn topology(spec: &ReleaseSpec, catalog: &Catalog, report: &mut Repor
             continue;
         }
         size(&pointer, name, pool, report);
-        if let Some(engine) = engine {
-            degrees(&format!("{pointer}/parallelism"), engine, pool.parallelism, report);
-        }
     }
     if let Some(cache) = &spec.kv_cache {
-        tiers(cache, report);
+        tiers(cache, engine, report);
     }
 }
 
@@ -71,31 +66,12 @@ fn size(pointer: &str, name: PoolName, pool: &Pool, report: &mut Report<'_>) {
     }
 }
 
-/// What an engine's own flags can't express.
-fn degrees(pointer: &str, engine: EngineKind, degrees: Parallelism, report: &mut Report<'_>) {
-    let spread = degrees.tensor.saturating_mul(degrees.data);
-    match engine {
-        EngineKind::Vllm if degrees.expert > 1 && degrees.expert != spread => report.contradict(
-            &format!("{pointer}/expert"),
-            format!(
-                "vLLM spreads experts over all of tensor × data parallelism, which is {spread}, or does not"
-            ),
-            Some("write that, or leave `expert` out"),
-        ),
-        EngineKind::TensorrtLlm if degrees.data > 1 => report.contradict(
-            &format!("{pointer}/data"),
-            "TensorRT-LLM has no data parallelism in one server".to_owned(),
-            Some("use tensor parallelism, or more units"),
-        ),
-        EngineKind::LlamaCpp
-        | EngineKind::Vllm
-        | EngineKind::Sglang
-        | EngineKind::TensorrtLlm
-        | EngineKind::Command => {}
+fn tiers(cache: &KvCache, engine: Option<EngineKind>, report: &mut Report<'_>) {
+    if cache.share == KvShare::None && cache.tiers.len() > 1 {
+        let message =
+            "with `share: none` no prefix is used again, and these tiers would keep them".to_owned();
+        report.contradict("/spec/kvCache/share", message, Some("leave all tiers but `gpu` out"));
     }
-}
-
-fn tiers(cache: &KvCache, report: &mut Report<'_>) {
     let mut before: Option<KvTierKind> = None;
     for (i, tier) in cache.tiers.iter().enumerate() {
         let pointer = format!("/spec/kvCache/tiers/{i}");
@@ -117,7 +93,7 @@ fn tiers(cache: &KvCache, report: &mut Report<'_>) {
         if is_gpu && tier.size.is_some() {
             let message = "the tier `gpu` has what the engine leaves free".to_owned();
             report.contradict(&format!("{pointer}/size"), message, Some("leave `size` out"));
-        } else if !is_gpu && tier.size.is_none() {
+        } else if !is_gpu && tier.size.is_none() && !is_unlimited(tier.kind, engine) {
             report.contradict(
                 &pointer,
                 "the tier does not say its size".to_owned(),
@@ -137,4 +113,9 @@ fn tiers(cache: &KvCache, report: &mut Report<'_>) {
             (KvTierKind::Nvme, Some(_)) | (KvTierKind::Gpu | KvTierKind::HostMemory, None) => {}
         }
     }
+}
+
+/// vLLM fills a folder without a limit; its file system is the size.
+fn is_unlimited(kind: KvTierKind, engine: Option<EngineKind>) -> bool {
+    kind == KvTierKind::Nvme && engine == Some(EngineKind::Vllm)
 }

@@ -39,6 +39,11 @@ fn units_that_fit_no_fleet_are_told_where_they_would() {
       hint: raise the fleet's `hosts.max`, or lower this
     ");
     assert_snapshot!(with("mode: disaggregated\n", "mode: disaggregated\n    placement: any\n"), @"");
+    // Ranks of eight accelerators, on hosts of four.
+    assert_snapshot!(with("{data: 64, expert: 64}", "{tensor: 8, data: 8, expert: 64}"), @"
+    a.yaml:105:19: the decode of release `large-r1` takes at least 8 GPUs on each host, and a host of fleet `racks` has 4
+      hint: vLLM puts whole ranks of data parallelism on a host, as many on each
+    ");
 }
 
 #[test]
@@ -66,6 +71,10 @@ fn parallelism_multiplies_to_the_accelerators() {
     assert_snapshot!(with("{kind: host-memory, size: 512Gi}", "{kind: nvme, size: 1Ti}"), @"
     a.yaml:72:26: the tier `nvme` does not say its folder
       hint: write `path`, for example `/var/lib/denv/kv`
+    a.yaml:72:26: vLLM keeps a tier on disk only behind one in the host's memory
+      hint: put `{kind: host-memory, size: …}` before it
+    a.yaml:72:45: vLLM fills the folder without a limit
+      hint: leave `size` out, and give `path` a file system of that size
     ");
 }
 

@@ -18,11 +18,13 @@ use crate::key::Key;
 use crate::plan::PlanVerb;
 use crate::promote::Promote;
 use crate::rollout::Rollout;
+use crate::scale::Scale;
 use crate::schema::Schema;
 use crate::snapshot::SnapshotVerb;
 use crate::source::Source;
 use crate::usage::Usage;
 use crate::validate::Validate;
+use crate::why::Why;
 
 /// Runs inference engines as a Git repository says
 #[derive(Debug, Parser)]
@@ -48,6 +50,8 @@ pub(crate) enum Verb {
     Get(Get),
     Describe(Describe),
     Rollout(Rollout),
+    Scale(Scale),
+    Why(Why),
     Host(Host),
     Gateway(Gateway),
     Source(Source),
@@ -71,7 +75,7 @@ Examples:
     denv plan
   See what runs, and why something does not:
     denv get stages
-    denv describe stage chat/prod
+    denv why stage chat/prod
   Watch a change roll:
     denv rollout status chat/prod --watch
 

@@ -3,7 +3,7 @@
 //! | floor | modules |
 //! | --- | --- |
 //! | top | `arguments`, `error` |
-//! | | one file a verb: `validate`, `diff`, `plan`, `apply` (with delete), `promote`, `snapshot`, `comment`, `get`, `describe`, `rollout`, `host`, `gateway`, `source`, `access`, `key`, `usage`, `events`, `schema`, `explain`, `completion`, `version` |
+//! | | one file a verb: `validate`, `diff`, `plan`, `apply` (with delete), `promote`, `snapshot`, `comment`, `get`, `describe`, `why`, `rollout`, `scale`, `host`, `gateway`, `source`, `access`, `key`, `usage`, `events`, `schema`, `explain`, `completion`, `version` |
 //! | | `client`: the control plane's HTTP API; `inputs`, `origin`: where manifests come from; `comparison`: how differences look; `resource`, `views`, `manifests`: how lists and their rows look |
 //! | bottom | `findings`; `output`, `table`, `text`, `time`, `random` |
 //!
@@ -36,6 +36,7 @@ mod promote;
 mod random;
 mod resource;
 mod rollout;
+mod scale;
 mod schema;
 mod snapshot;
 mod source;
@@ -46,6 +47,7 @@ mod usage;
 mod validate;
 mod version;
 mod views;
+mod why;
 
 pub use arguments::Arguments;
 pub use output::{Exit, Output};
@@ -82,6 +84,8 @@ async fn dispatch(arguments: Arguments, output: &mut Output) -> Result<Exit, Err
         Verb::Get(get) => get::run(&get, &connect(output)?, output).await,
         Verb::Describe(describe) => describe::run(&describe, &connect(output)?, output).await,
         Verb::Rollout(rollout) => rollout::run(&rollout, &connect(output)?, output).await,
+        Verb::Why(arguments) => why::run(&arguments, &connect(output)?, output).await,
+        Verb::Scale(arguments) => scale::run(&arguments, &connect(output)?, output).await,
         Verb::Host(host) => host::run(&host, &connect(output)?, output).await,
         Verb::Gateway(gateway) => gateway::run(&gateway, &connect(output)?, output).await,
         Verb::Source(source) => source::run(&source, &connect(output)?, output).await,

@@ -178,6 +178,9 @@ pub struct StageView {
     pub held: Option<HeldView>,
     pub ready: u32,
     pub wanted: u32,
+    /// Who asked for that many, where not the manifest did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled_by: Option<String>,
     pub deployment: Option<DeploymentView>,
     /// What does not go on, and why: of the stage and of its units.
     pub waiting: Vec<WaitingView>,
@@ -373,6 +376,15 @@ pub enum JoinRole {
 pub struct TokenResponse {
     pub token: String,
     pub expires: Timestamp,
+}
+
+/// `POST /v1/stages/{environment}/{stage}/scale`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ScaleRequest {
+    /// In all fleets together, within their ranges. Without it: as many as manifests say at least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub units: Option<u32>,
 }
 
 /// `POST /v1/stages/{environment}/{stage}/rollout`

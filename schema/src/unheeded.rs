@@ -1,7 +1,7 @@
 //! What manifests may say and this version does not act on yet. Whoever writes it is told, so that nobody relies on it.
 
 use crate::Catalog;
-use crate::manifest::{Deadlines, RoutingPolicy};
+use crate::manifest::RoutingPolicy;
 
 /// Fields that are kept and have no effect, each as `Customer acme: spec.limits`, in the order of kinds and names.
 pub fn unheeded(catalog: &Catalog) -> Vec<String> {
@@ -16,13 +16,8 @@ pub fn unheeded(catalog: &Catalog) -> Vec<String> {
         say(stage.parity.is_some(), subject(), "spec.parity");
         say(!stage.alarms.is_empty(), subject(), "spec.alarms");
         say(stage.routing.policy != RoutingPolicy::Priority, subject(), "spec.routing.policy");
-        say(stage.rollout.deadlines != Deadlines::default(), subject(), "spec.rollout.deadlines");
+        say(stage.rollout.deadlines.gate.is_some(), subject(), "spec.rollout.deadlines.gate");
         say(stage.fleets.iter().any(|fleet| fleet.weight.is_some()), subject(), "spec.fleets[].weight");
-        say(
-            stage.fleets.iter().any(|fleet| fleet.units.max.is_some_and(|max| max > fleet.units.min)),
-            subject(),
-            "spec.fleets[].units.max",
-        );
     }
     for (name, customer) in &catalog.customers {
         let subject = || format!("Customer {name}");

@@ -74,6 +74,9 @@ pub struct HostReport {
     pub members: BTreeMap<MemberId, MemberReport>,
     /// What is wrong with the host itself, for people: a full disk, a missing engine path.
     pub problems: Vec<String>,
+    /// When its provider takes it back, where that has been announced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reclaim: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -151,7 +151,7 @@ impl Link {
     fn report(&self, view: &View, clock: Option<String>) -> HostReport {
         let members = view.members.iter().map(|(id, member)| (id.clone(), member.report.clone())).collect();
         let problems = self.problems.iter().chain(&view.problems).cloned().chain(clock).collect();
-        HostReport { inventory: self.inventory.clone(), members, problems }
+        HostReport { inventory: self.inventory.clone(), members, problems, reclaim: None }
     }
 }
 

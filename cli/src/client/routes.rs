@@ -1,7 +1,7 @@
 //! Each route of the API, once.
 
 use denv_schema::StageId;
-use denv_schema::api::{ApprovalRequest, RolloutRequest, TokenRequest};
+use denv_schema::api::{ApprovalRequest, RolloutRequest, ScaleRequest, TokenRequest};
 use denv_schema::change::ChangeRequest;
 use denv_schema::manifest::Kind;
 use jiff::Timestamp;
@@ -107,6 +107,15 @@ impl Client {
         request: &RolloutRequest,
     ) -> Result<Answer, ClientError> {
         let path = ["stages", stage.environment.as_str(), stage.stage.as_str(), "rollout"];
+        self.post(&path, request).await
+    }
+
+    pub(crate) async fn placement(&self, stage: &StageId) -> Result<Answer, ClientError> {
+        self.get(&["stages", stage.environment.as_str(), stage.stage.as_str(), "placement"], &[]).await
+    }
+
+    pub(crate) async fn scale(&self, stage: &StageId, request: &ScaleRequest) -> Result<Answer, ClientError> {
+        let path = ["stages", stage.environment.as_str(), stage.stage.as_str(), "scale"];
         self.post(&path, request).await
     }
 }

@@ -2,7 +2,7 @@
 
 mod deployment;
 mod host;
-mod page;
+pub(crate) mod page;
 mod source;
 mod stage;
 mod unit;

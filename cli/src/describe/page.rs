@@ -9,7 +9,7 @@ use crate::text::{indented, printable};
 use crate::views;
 
 #[derive(Debug, Default)]
-pub(super) struct Page {
+pub(crate) struct Page {
     text: String,
 }
 
@@ -17,33 +17,33 @@ pub(super) struct Page {
 const MARGIN: usize = 14;
 
 impl Page {
-    pub(super) fn field(&mut self, name: &str, value: impl ToString) -> &mut Self {
+    pub(crate) fn field(&mut self, name: &str, value: impl ToString) -> &mut Self {
         let label = format!("{:MARGIN$}", format!("{name}:"));
         self.text.push_str(&format!("{}{}\n", label.bold(), indented(&value.to_string(), MARGIN)));
         self
     }
 
     /// Only where there is something to say.
-    pub(super) fn maybe(&mut self, name: &str, value: Option<impl ToString>) -> &mut Self {
+    pub(crate) fn maybe(&mut self, name: &str, value: Option<impl ToString>) -> &mut Self {
         if let Some(value) = value {
             self.field(name, value);
         }
         self
     }
 
-    pub(super) fn cell(&mut self, name: &str, cell: &Cell) -> &mut Self {
+    pub(crate) fn cell(&mut self, name: &str, cell: &Cell) -> &mut Self {
         let label = format!("{:MARGIN$}", format!("{name}:"));
         self.text.push_str(&format!("{}{}\n", label.bold(), toned(cell)));
         self
     }
 
-    pub(super) fn section(&mut self, title: &str) -> &mut Self {
+    pub(crate) fn section(&mut self, title: &str) -> &mut Self {
         self.text.push_str(&format!("\n{}\n", title.bold()));
         self
     }
 
     /// Lines of a section.
-    pub(super) fn lines(&mut self, text: &str) -> &mut Self {
+    pub(crate) fn lines(&mut self, text: &str) -> &mut Self {
         for line in text.lines() {
             self.text.push_str(format!("  {line}").trim_end());
             self.text.push('\n');
@@ -51,7 +51,7 @@ impl Page {
         self
     }
 
-    pub(super) fn units(&mut self, units: &[UnitView], now: Timestamp) -> &mut Self {
+    pub(crate) fn units(&mut self, units: &[UnitView], now: Timestamp) -> &mut Self {
         self.section("Units");
         match units.is_empty() {
             true => self.lines("none"),
@@ -60,7 +60,7 @@ impl Page {
     }
 
     /// Left out where nothing waits.
-    pub(super) fn waiting(&mut self, waiting: &[&WaitingView]) -> &mut Self {
+    pub(crate) fn waiting(&mut self, waiting: &[&WaitingView]) -> &mut Self {
         if waiting.is_empty() {
             return self;
         }
@@ -71,7 +71,7 @@ impl Page {
         self
     }
 
-    pub(super) fn events(&mut self, events: &[EventView], now: Timestamp) -> &mut Self {
+    pub(crate) fn events(&mut self, events: &[EventView], now: Timestamp) -> &mut Self {
         self.section("Events");
         match events.is_empty() {
             true => self.lines("none"),
@@ -79,7 +79,7 @@ impl Page {
         }
     }
 
-    pub(super) fn finish(&mut self) -> String {
+    pub(crate) fn finish(&mut self) -> String {
         std::mem::take(&mut self.text)
     }
 }

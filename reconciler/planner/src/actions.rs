@@ -1,15 +1,18 @@
 //! What a person may ask of a stage's deployment.
 
 use denv_schema::api::{RolloutAction, RolloutRequest};
+use denv_schema::manifest::StageSpec;
 use denv_schema::{Name, StageId};
 use jiff::Timestamp;
 
 use crate::deployment::roll_back;
 use crate::plan::Step;
-use crate::records::{Approved, Phase, Records};
+use crate::records::{Approved, Phase, Records, Scale};
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
+    #[error("there is no stage `{0}`")]
+    NoStage(StageId),
     #[error("there is no stage `{0}` with a deployment yet")]
     NoDeployment(StageId),
     #[error("the last deployment of `{stage}` is over: it {phase}; nothing to {action}")]
@@ -28,6 +31,27 @@ pub enum Refusal {
     AlreadyApproved { stage: StageId, by: String },
     #[error("the deployment of `{stage}` is to `{to}`, and not to `{asked}`")]
     OtherRelease { stage: StageId, to: Name, asked: Name },
+    #[error(
+        "`{stage}` can have {least} to {most} units, by the ranges of its fleets, and not {asked}; change `units` in its manifest"
+    )]
+    OutOfRange { stage: StageId, asked: u32, least: u32, most: u32 },
+}
+
+/// The steps that have a stage run so many units in all its fleets together, or none: as many as manifests say at least.
+pub fn scale(
+    spec: &StageSpec,
+    stage: &StageId,
+    units: Option<u32>,
+    who: &str,
+    at: Timestamp,
+) -> Result<Vec<Step>, Refusal> {
+    let least: u32 = spec.fleets.iter().map(|fleet| fleet.units.min).sum();
+    let most: u32 = spec.fleets.iter().map(|fleet| fleet.units.most()).sum();
+    if let Some(asked) = units.filter(|units| !(least..=most).contains(units)) {
+        return Err(Refusal::OutOfRange { stage: stage.clone(), asked, least, most });
+    }
+    let scale = units.map(|units| Scale { units, by: who.to_owned(), at });
+    Ok(vec![Step::Scale { stage: stage.clone(), scale }])
 }
 
 /// The steps that do as `who` asks, or why they can't be done.

@@ -10,9 +10,11 @@ use denv_schema::{Name, StageId, UnitId};
 
 use crate::calendar::may_begin;
 use crate::converge::{count, floor};
+use crate::counts::wanted;
 use crate::deployment::is_approved;
 use crate::lifecycle::drained;
 use crate::plan::{Plan, Step};
+use crate::reclaim::reclaimed;
 use crate::records::{Phase, Records, UnitPhase, UnitRecord};
 use crate::status::{Service, UnitStatus, service, status};
 use crate::world::World;
@@ -34,7 +36,7 @@ pub enum Violation {
     /// Invariant 3.
     StoppedUndrained { unit: UnitId },
     /// Invariant 3.
-    NotReplaced { stage: StageId, fleet: Name },
+    NotReplaced { stage: StageId },
     /// Invariant 5.
     GenerationRepeated { unit: UnitId },
     /// Invariant 2.
@@ -73,8 +75,8 @@ impl fmt::Display for Violation {
             Violation::StoppedUndrained { unit } => {
                 write!(f, "`{unit}` would stop while gateways may use it")
             }
-            Violation::NotReplaced { stage, fleet } => {
-                write!(f, "`{stage}` would drain units in fleet `{fleet}` that nothing replaces yet")
+            Violation::NotReplaced { stage } => {
+                write!(f, "`{stage}` would drain units that nothing replaces yet")
             }
             Violation::GenerationRepeated { unit } => {
                 write!(f, "`{unit}` would start twice in one generation")
@@ -176,6 +178,7 @@ pub fn check(world: &World<'_>, plan: &Plan) -> Vec<Violation> {
             | Step::MarkGood { .. }
             | Step::Hold { .. }
             | Step::Unhold { .. }
+            | Step::Scale { .. }
             | Step::SettleRepairs { .. }
             | Step::MarkReady { .. }
             | Step::RenameRelease { .. }
@@ -256,6 +259,9 @@ fn budget(
             }
         }
     }
+    // What its provider takes back ends whatever denv does.
+    let drained: Vec<_> =
+        drained.iter().filter(|(_, record)| reclaimed(world, record).is_none()).copied().collect();
     // A stage that no manifest has keeps nothing; one with nothing good to keep has no floor.
     let Some(spec) = world.catalog.stages.get(stage) else { return };
     let gone = count(drained.iter().filter(|(id, record)| is_ready(world, id, record)));
@@ -263,23 +269,26 @@ fn budget(
     if gone == 0 && !perhaps || world.records.stages.get(stage).is_none_or(|record| record.good.is_none()) {
         return;
     }
-    let units = || world.records.units.iter().filter(|(_, record)| record.stage == *stage);
+    let units = || {
+        let of_stage = world.records.units.iter().filter(|(_, record)| record.stage == *stage);
+        of_stage.filter(|(_, record)| reclaimed(world, record).is_none())
+    };
     let ready = count(units().filter(|(id, record)| is_ready(world, id, record)));
-    let total = spec.fleets.iter().map(|fleet| fleet.units.min).sum();
+    let total = wanted(spec, world.records.stages.get(stage));
     let (left, floor) = (ready - gone, floor(spec, total));
     if left < floor {
         found.push(Violation::BelowFloor { stage: stage.clone(), left, floor });
     }
     if spec.rollout.strategy == Strategy::Surge {
-        replaced(world, stage, spec, drained, found);
+        replaced(world, stage, (spec, total), &drained, found);
     }
 }
 
-/// Under surge, what a fleet keeps, with what is ready of the release it moves to, is all that it should have.
+/// Under surge, what a stage keeps, with what is ready of the release it moves to, is all that it should have.
 fn replaced(
     world: &World<'_>,
     stage: &StageId,
-    spec: &StageSpec,
+    (spec, total): (&StageSpec, u32),
     drained: &[(&UnitId, &UnitRecord)],
     found: &mut Vec<Violation>,
 ) {
@@ -292,21 +301,21 @@ fn replaced(
         (None, Some(good)) => good.digest,
         (None, None) => return,
     };
-    for fleet in &spec.fleets {
-        let leaves = |id: &UnitId| drained.iter().any(|(drained, _)| *drained == id);
-        let of_fleet = |record: &UnitRecord| record.stage == *stage && record.fleet == fleet.name;
-        let replaces = drained
-            .iter()
-            .any(|(id, record)| of_fleet(record) && record.template != target && is_ready(world, id, record));
-        let kept = count(world.records.units.iter().filter(|(id, record)| {
-            of_fleet(record)
-                && record.is_active()
-                && !leaves(id)
-                && (is_ready(world, id, record) || record.template != target)
-        }));
-        if replaces && kept < fleet.units.min {
-            found.push(Violation::NotReplaced { stage: stage.clone(), fleet: fleet.name.clone() });
-        }
+    let leaves = |id: &UnitId| drained.iter().any(|(drained, _)| *drained == id);
+    let of_stage = |record: &UnitRecord| {
+        record.stage == *stage && spec.fleets.iter().any(|fleet| fleet.name == record.fleet)
+    };
+    let replaces = drained
+        .iter()
+        .any(|(id, record)| of_stage(record) && record.template != target && is_ready(world, id, record));
+    let kept = count(world.records.units.iter().filter(|(id, record)| {
+        of_stage(record)
+            && record.is_active()
+            && !leaves(id)
+            && (is_ready(world, id, record) || record.template != target)
+    }));
+    if replaces && kept < total {
+        found.push(Violation::NotReplaced { stage: stage.clone() });
     }
 }
 

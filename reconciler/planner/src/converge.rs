@@ -67,6 +67,7 @@ pub(crate) fn converge(
         .collect();
     let kept = fleets.iter().map(|(fleet, sorted)| ((*fleet).clone(), count(&sorted.others))).collect();
     let batch = batch(goal.size, &goal.units, &kept);
+    let is_last = goal.size >= goal.units.values().sum();
     for (fleet, sorted) in fleets {
         let next = drain_failed(pass, record, sorted.failed.iter().copied(), repair_at);
         if is_good && !goal.back {
@@ -83,7 +84,8 @@ pub(crate) fn converge(
         ready += ready_here;
         done &= ready_here >= target
             && count(&sorted.others) <= want.saturating_sub(target)
-            && count(&sorted.mine) <= want;
+            // What is more in one fleet may have to stay until a later batch fills another.
+            && (!is_last || count(&sorted.mine) <= want);
     }
     let leaving = units.iter().any(|unit| !unit.record.is_active() && !is_lost(pass, spec, unit));
     let failed = units.iter().any(|unit| unit.is_failed());
@@ -165,7 +167,7 @@ fn out_of_place<'u>(world: &World<'_>, unit: &'u UnitRecord) -> Option<&'u Name>
     unit.members.iter().map(|member| &member.host).find(|host| !of_fleet(host))
 }
 
-fn is_lost(pass: &Pass<'_>, spec: &StageSpec, unit: &Unit<'_>) -> bool {
+pub(crate) fn is_lost(pass: &Pass<'_>, spec: &StageSpec, unit: &Unit<'_>) -> bool {
     pass.brake.is_none()
         && loss::lost_at(pass.world, unit.record, spec.lost_after.get())
             .is_some_and(|at| pass.world.now >= at)
@@ -190,7 +192,7 @@ pub(crate) fn drain_failed<'u, 'w: 'u>(
     mut repair_at: Option<jiff::Timestamp>,
 ) -> Option<jiff::Timestamp> {
     for unit in units {
-        let UnitStatus::Failed { reason } = &unit.status else { continue };
+        let UnitStatus::Failed { reason, .. } = &unit.status else { continue };
         let is_good = record.good.as_ref().is_some_and(|good| good.digest == unit.record.template);
         let next = is_good.then(|| {
             let wait = REPAIR_FIRST.saturating_mul(1 << record.repairs.failures.min(10)).min(REPAIR_MOST);

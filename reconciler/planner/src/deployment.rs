@@ -6,11 +6,13 @@ use denv_schema::manifest::{Approval, OnAlarm, Rollout, StageFleet, StageSpec, S
 use denv_schema::{Digest, Name, StageId};
 
 use crate::converge::{Goal, Progress, converge, count};
+use crate::counts::shares;
 use crate::pass::{Pass, Unit};
 use crate::placement::{Release, place};
 use crate::plan::{Plan, Step, Subject};
+use crate::reclaim::reclaimed;
 use crate::records::{Deployment, Good, Hold, Phase, StageRecord};
-use crate::status::{Service, UnitStatus, service, status};
+use crate::status::{Fault, Service, UnitStatus, service, status};
 use crate::waiting::WaitingOn;
 use crate::wake::wake_at;
 use crate::world::{World, signed};
@@ -24,7 +26,12 @@ pub fn plan(world: &World<'_>) -> Plan {
         let status = status(world, id, record);
         let service = service(world, record, &status);
         let unit = Unit { id, record, status, service };
-        units.entry(&record.stage).or_default().push(unit);
+        match reclaimed(world, record).filter(|_| record.is_active()) {
+            Some((host, at)) => {
+                pass.drain(&unit, format!("host `{host}` is taken back by its provider at {at}"), None);
+            }
+            None => units.entry(&record.stage).or_default().push(unit),
+        }
     }
     for (id, spec) in &world.catalog.stages {
         let units = units.remove(id).unwrap_or_default();
@@ -35,6 +42,21 @@ pub fn plan(world: &World<'_>) -> Plan {
     }
     pass.plan.wake_at = wake_at(world, &pass.plan.waiting);
     pass.plan
+}
+
+/// The release whose units a stage starts now: the good one while it is held or goes back, else what it wants.
+pub(crate) fn desired<'w>(world: &World<'w>, id: &StageId, spec: &'w StageSpec) -> Option<Release<'w>> {
+    let record = world.records.stages.get(id);
+    let back = record.is_some_and(|record| {
+        let phase = record.deployment.as_ref().map(|deployment| deployment.phase);
+        record.hold.is_some() || phase == Some(Phase::RollingBack)
+    });
+    let good = record.and_then(|record| record.good.as_ref()).filter(|_| back);
+    if let Some(Good { release, template, digest }) = good {
+        return Some(Release { name: release, template, digest: *digest });
+    }
+    let rendered = world.catalog.rendered.get(&spec.release)?;
+    Some(Release { name: &spec.release, template: &rendered.template, digest: rendered.digest })
 }
 
 /// What a hold and a retry are judged by: the release, what it means, and where it runs.
@@ -69,7 +91,9 @@ fn plan_stage(pass: &mut Pass<'_>, id: &StageId, spec: &StageSpec, units: &[Unit
     let rendered = pass.world.catalog.rendered.get(&spec.release);
     let rendered = rendered.expect("the catalog renders each release it has");
     let release = Release { name: &spec.release, template: &rendered.template, digest: rendered.digest };
-    let stage = Stage { id, spec, record, units, release, inputs: inputs(spec, rendered.digest) };
+    let inputs = inputs(spec, rendered.digest);
+    let counts = shares(pass, id, spec, record, units, &release);
+    let stage = Stage { id, spec, record, units, release, inputs, counts };
     let held = stage.unhold_if_changed(pass);
     match record.deployment.as_ref().filter(|deployment| !deployment.phase.is_over()) {
         Some(deployment) if deployment.inputs != stage.inputs => {
@@ -114,6 +138,8 @@ struct Stage<'a> {
     /// What it wants to run.
     release: Release<'a>,
     inputs: Digest,
+    /// How many units each of its fleets is to have.
+    counts: BTreeMap<Name, u32>,
 }
 
 impl Stage<'_> {
@@ -165,8 +191,9 @@ impl Stage<'_> {
         pass.plan.wait(Subject::Stage(self.id.clone()), on);
     }
 
-    fn fleets(&self) -> BTreeMap<Name, u32> {
-        self.spec.fleets.iter().map(|fleet| (fleet.name.clone(), fleet.units.min)).collect()
+    /// How many units are wanted, in all fleets.
+    fn total(&self) -> u32 {
+        self.counts.values().sum()
     }
 
     fn go_on(&self, pass: &mut Pass<'_>, deployment: &Deployment) {
@@ -189,6 +216,10 @@ impl Stage<'_> {
     /// Starts only when every unit has room, in the end and on the way, who must approve it has, and batches may begin.
     fn pending(&self, pass: &mut Pass<'_>, deployment: &Deployment) {
         if let Err(waiting) = self.room(pass) {
+            if self.is_overdue(pass, deployment) {
+                self.fail(pass, deployment, format!("there was no room in time: {waiting}"));
+                return;
+            }
             if self.record.good.is_none() {
                 self.make_room(pass);
             }
@@ -214,8 +245,8 @@ impl Stage<'_> {
     /// Nothing was ever good: what an earlier try has started and serves nobody, or is more than is wanted, must not
     /// stand in the way.
     fn make_room(&self, pass: &mut Pass<'_>) {
-        for fleet in &self.spec.fleets {
-            let here = self.units.iter().filter(|unit| unit.record.fleet == fleet.name);
+        for (fleet, wanted) in &self.counts {
+            let here = self.units.iter().filter(|unit| unit.record.fleet == *fleet);
             let mut others: Vec<&Unit<'_>> = here
                 .filter(|unit| unit.record.is_active())
                 .filter(|unit| unit.record.template != self.release.digest || unit.is_failed())
@@ -223,7 +254,7 @@ impl Stage<'_> {
             others.sort_by_key(|unit| std::cmp::Reverse((unit.service, unit.record.created, unit.id)));
             for (place, unit) in (0..).zip(others) {
                 let is_silent = matches!(unit.status, UnitStatus::Silent { .. });
-                if (unit.service == Service::Nobody || place >= fleet.units.min) && !is_silent {
+                if (unit.service == Service::Nobody || place >= *wanted) && !is_silent {
                     pass.drain(unit, "its stage wants another release now".to_owned(), None);
                 }
             }
@@ -231,11 +262,10 @@ impl Stage<'_> {
     }
 
     fn room(&self, pass: &mut Pass<'_>) -> Result<(), WaitingOn> {
-        let total = self.fleets().values().sum();
-        for fleet in &self.spec.fleets {
-            let here = || self.units.iter().filter(|unit| unit.record.fleet == fleet.name);
+        for (fleet, wanted) in &self.counts {
+            let here = || self.units.iter().filter(|unit| unit.record.fleet == *fleet);
             let mine = count(here().filter(|unit| unit.record.template == self.release.digest));
-            if mine >= fleet.units.min {
+            if mine >= *wanted {
                 continue;
             }
             // In the end: where only what is not replaced remains.
@@ -243,18 +273,18 @@ impl Stage<'_> {
             here()
                 .filter(|unit| unit.record.template != self.release.digest)
                 .for_each(|unit| usage.give_back(unit.record));
-            for _ in mine..fleet.units.min {
-                let placement = place(&usage, self.id, &fleet.name, &self.release)?;
+            for _ in mine..*wanted {
+                let placement = place(&usage, self.id, fleet, &self.release)?;
                 usage.reserve(self.id, self.release.digest, &placement);
             }
             // On the way: a surge needs room for one more beside what runs.
             let surges = match self.spec.rollout.strategy {
                 Strategy::Surge => true,
-                Strategy::Auto => self.spec.rollout.max_unavailable.of_rounded_down(total) == 0,
+                Strategy::Auto => self.spec.rollout.max_unavailable.of_rounded_down(self.total()) == 0,
                 Strategy::Replace => false,
             };
             if surges {
-                place(pass.usage(), self.id, &fleet.name, &self.release)?;
+                place(pass.usage(), self.id, fleet, &self.release)?;
             }
         }
         Ok(())
@@ -268,8 +298,7 @@ impl Stage<'_> {
         batch: u32,
         rest: Option<Release<'_>>,
     ) -> Progress {
-        let units = self.fleets();
-        let total = units.values().sum();
+        let (units, total) = (self.counts.clone(), self.total());
         let size = self.spec.rollout.batches.get(batch as usize).map_or(total, |amount| amount.of(total));
         let goal = Goal {
             release: Some(Release {
@@ -289,9 +318,15 @@ impl Stage<'_> {
         let progress = self.advance(pass, deployment, batch, None);
         if progress.done {
             self.move_to(pass, Phase::Baking { batch }, None);
+        } else if self.is_overdue(pass, deployment) {
+            self.fail(pass, deployment, format!("batch {} was not done in time", batch + 1));
         } else {
             self.wait_for_units(pass, &progress, batch);
         }
+    }
+
+    fn is_overdue(&self, pass: &Pass<'_>, deployment: &Deployment) -> bool {
+        deadline(&self.spec.rollout, deployment).is_some_and(|at| pass.world.now >= at)
     }
 
     fn wait_for_units(&self, pass: &mut Pass<'_>, progress: &Progress, batch: u32) {
@@ -301,7 +336,7 @@ impl Stage<'_> {
                 self.wait(pass, WaitingOn::SilentGateways { gateways, until });
                 return;
             }
-            let total = self.fleets().values().sum();
+            let total = self.total();
             let of = self.spec.rollout.batches.get(batch as usize).map_or(total, |amount| amount.of(total));
             self.wait(pass, WaitingOn::Units { ready: progress.ready, of });
         }
@@ -329,7 +364,9 @@ impl Stage<'_> {
 
     fn verifying(&self, pass: &mut Pass<'_>, deployment: &Deployment) {
         let progress = self.advance(pass, deployment, u32::MAX, None);
-        if !progress.done {
+        if !progress.done && self.is_overdue(pass, deployment) {
+            self.fail(pass, deployment, "it was not verified in time".to_owned());
+        } else if !progress.done {
             self.wait_for_units(pass, &progress, u32::MAX);
         } else {
             let Deployment { to, template, digest, .. } = deployment.clone();
@@ -371,11 +408,15 @@ impl Stage<'_> {
             |unit| {
                 let (id, host) = (unit.id, &unit.record.front().host);
                 match &unit.status {
-                    UnitStatus::Failed { reason } => Some(format!("unit `{id}` on `{host}`: {reason}")),
+                    UnitStatus::Failed { reason, fault: Fault::Release } => {
+                        Some(format!("unit `{id}` on `{host}`: {reason}"))
+                    }
                     UnitStatus::Unhealthy { reason } => {
                         Some(format!("unit `{id}` on `{host}` became unhealthy: {reason}"))
                     }
-                    UnitStatus::Planned
+                    // Another host may do better.
+                    UnitStatus::Failed { fault: Fault::Host(_), .. }
+                    | UnitStatus::Planned
                     | UnitStatus::Preparing
                     | UnitStatus::Starting
                     | UnitStatus::Checking { .. }
@@ -427,10 +468,26 @@ impl Stage<'_> {
 
     fn to_good(&self, pass: &mut Pass<'_>, back: bool) -> Progress {
         let release = self.good();
-        let units = if release.is_some() { self.fleets() } else { BTreeMap::new() };
+        let units = if release.is_some() { self.counts.clone() } else { BTreeMap::new() };
         let goal = Goal { release, rest: None, size: units.values().sum(), units, back };
         converge(pass, self.id, self.spec, self.record, self.units, &goal)
     }
+}
+
+/// When the phase that the deployment is in has taken too long, if its stage says so.
+pub(crate) fn deadline(rollout: &Rollout, deployment: &Deployment) -> Option<jiff::Timestamp> {
+    let deadlines = &rollout.deadlines;
+    let within = match deployment.phase {
+        Phase::Pending => deadlines.prepare,
+        Phase::Rolling { .. } => deadlines.batch,
+        Phase::Verifying => deadlines.verify,
+        Phase::Baking { .. }
+        | Phase::Succeeded
+        | Phase::RollingBack
+        | Phase::RolledBack
+        | Phase::Superseded => None,
+    };
+    Some(deployment.since + signed(within?.get()))
 }
 
 /// Whether a person has approved the deployment, or need not.

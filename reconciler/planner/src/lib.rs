@@ -11,12 +11,14 @@
 //! | `status` | what a unit is, from what is recorded and what is observed |
 //! | `placement` | which host and accelerators a unit gets |
 //! | `batches` | how many units of each fleet a batch moves |
+//! | `counts` | how many units each fleet of a stage has |
 //! | `converge` | which units to start and which to drain, within the budget |
 //! | `lifecycle` | when a drained unit stops and a stopped one is forgotten |
 //! | `deployment` | the phases of a stage's change: rolling, baking, rolling back, held |
 //! | `calendar` | whether a batch may begin, by windows and freezes |
 //! | `strangers` | what ends that hosts run and no record knows |
 //! | `loss` | whether silent hosts are lost, or denv is blind |
+//! | `reclaim` | what leaves a host that its provider takes back |
 //! | `actions` | what a person may ask of a deployment |
 //! | `routes` | what gateways are told |
 //! | `wake` | when to plan again even if nothing is heard |
@@ -31,6 +33,7 @@ mod batches;
 mod calendar;
 pub mod checker;
 mod converge;
+mod counts;
 mod deployment;
 pub mod forecast;
 mod lifecycle;
@@ -39,6 +42,7 @@ mod pass;
 mod placement;
 mod plan;
 mod promotion;
+mod reclaim;
 mod records;
 mod routes;
 mod snapshot;
@@ -48,16 +52,17 @@ mod waiting;
 mod wake;
 mod world;
 
+pub use counts::wanted;
 pub use deployment::plan;
-pub use placement::Chosen;
+pub use placement::{Chosen, DomainVerdict, FleetSurvey, survey};
 pub use plan::{Plan, Step, Subject};
 pub use promotion::{Proven, promotions};
 pub use records::{
-    Approved, Deployment, Good, Hold, MemberRecord, Phase, Records, Repairs, StageRecord, UnitPhase,
-    UnitRecord,
+    Approved, Deployment, Good, Hold, HostFaults, MemberRecord, Phase, Records, Repairs, Scale, StageRecord,
+    UnitPhase, UnitRecord,
 };
 pub use routes::routes;
 pub use snapshot::Snapshot;
-pub use status::{UnitStatus, status};
+pub use status::{Fault, UnitStatus, status};
 pub use waiting::{NoRoom, WaitingOn};
 pub use world::{GatewayObserved, HostObserved, Observed, World};

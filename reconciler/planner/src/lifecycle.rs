@@ -38,7 +38,7 @@ pub(crate) fn advance(pass: &mut Pass<'_>, unit: &Unit<'_>, rollout: &Rollout) {
                 WaitingOn::Gateways { gateways: unrouted.clone(), until: start_deadline(pass.world, record) };
             pass.plan.wait(Subject::Unit(id), waiting);
         }
-        (UnitStatus::Unhealthy { reason } | UnitStatus::Failed { reason }, _) => {
+        (UnitStatus::Unhealthy { reason } | UnitStatus::Failed { reason, .. }, _) => {
             let waiting = WaitingOn::Unhealthy {
                 host: laggard(pass.world, record).host.clone(),
                 reason: reason.clone(),

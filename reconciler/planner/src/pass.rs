@@ -7,7 +7,7 @@ use denv_schema::{Name, StageId, UnitId};
 use crate::placement::Usage;
 use crate::plan::{Plan, Step};
 use crate::records::UnitRecord;
-use crate::status::{Service, UnitStatus};
+use crate::status::{Fault, Service, UnitStatus};
 use crate::waiting::WaitingOn;
 use crate::world::World;
 use crate::{loss, strangers};
@@ -47,7 +47,12 @@ impl<'w> Pass<'w> {
     }
 
     pub(crate) fn drain(&mut self, unit: &Unit<'_>, reason: String, repair_at: Option<jiff::Timestamp>) {
-        self.step(Step::DrainUnit { unit: unit.id.clone(), reason, repair_at, at: self.world.now });
+        let blame = if let UnitStatus::Failed { fault: Fault::Host(host), .. } = &unit.status {
+            Some(host.clone())
+        } else {
+            None
+        };
+        self.step(Step::DrainUnit { unit: unit.id.clone(), reason, repair_at, blame, at: self.world.now });
     }
 
     pub(crate) fn next_unit(&mut self, stage: &StageId) -> u64 {

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::records::{
-    Approved, DID_WELL, Deployment, Good, Hold, MemberRecord, Phase, Records, UnitPhase, UnitRecord,
+    Approved, DID_WELL, Deployment, Good, Hold, MemberRecord, Phase, Records, Scale, UnitPhase, UnitRecord,
 };
 use crate::waiting::WaitingOn;
 
@@ -68,6 +68,11 @@ pub enum Step {
     Unhold {
         stage: StageId,
     },
+    /// A person says how many units are to run, within the ranges of the manifest; or none: as many as its least.
+    Scale {
+        stage: StageId,
+        scale: Option<Scale>,
+    },
     /// All are ready: the count of failures begins anew.
     SettleRepairs {
         stage: StageId,
@@ -92,11 +97,12 @@ pub enum Step {
         unit: UnitId,
         release: Name,
     },
-    /// `repair_at`: it failed, and its replacement waits until then.
+    /// `repair_at`: it failed, and its replacement waits until then. `blame`: the host whose fault that was.
     DrainUnit {
         unit: UnitId,
         reason: String,
         repair_at: Option<Timestamp>,
+        blame: Option<Name>,
         at: Timestamp,
     },
     StopUnit {
@@ -151,6 +157,9 @@ impl Records {
                 self.stages.entry(stage.clone()).or_default().hold = Some(hold.clone())
             }
             Step::Unhold { stage } => self.stages.entry(stage.clone()).or_default().hold = None,
+            Step::Scale { stage, scale } => {
+                self.stages.entry(stage.clone()).or_default().scale.clone_from(scale);
+            }
             Step::SettleRepairs { stage } => {
                 self.stages.entry(stage.clone()).or_default().repairs = crate::records::Repairs::default();
             }
@@ -167,15 +176,19 @@ impl Records {
                 record.reason = Some(reason.clone());
                 record.since = *at;
             }),
-            Step::MarkReady { unit, at } => self.on_unit(unit, |record| {
+            Step::MarkReady { unit, at } => {
+                let Some(record) = self.units.get_mut(unit) else { return };
                 record.phase = UnitPhase::Ready;
                 record.reason = None;
                 record.since = *at;
-            }),
+                for member in &record.members {
+                    self.hosts.remove(&member.host);
+                }
+            }
             Step::RenameRelease { unit, release } => {
                 self.on_unit(unit, |record| record.release.clone_from(release));
             }
-            Step::DrainUnit { unit, reason, repair_at, at } => {
+            Step::DrainUnit { unit, reason, repair_at, blame, at } => {
                 let Some(record) = self.units.get_mut(unit) else { return };
                 record.phase = UnitPhase::Draining;
                 record.reason = Some(reason.clone());
@@ -183,6 +196,12 @@ impl Records {
                 if let (Some(at), Some(stage)) = (repair_at, self.stages.get_mut(&record.stage)) {
                     stage.repairs.failures += 1;
                     stage.repairs.not_before = Some(*at);
+                }
+                if let Some(host) = blame {
+                    let faults = self.hosts.entry(host.clone()).or_default();
+                    faults.count += 1;
+                    faults.last = *at;
+                    faults.reason.clone_from(reason);
                 }
             }
             Step::StopUnit { unit, at } => self.on_unit(unit, |record| {
@@ -269,6 +288,10 @@ impl fmt::Display for Step {
                 write!(f, "held: `{}` is not tried again: {}", hold.release, hold.reason)
             }
             Step::Unhold { .. } => f.write_str("no longer held"),
+            Step::Scale { scale: Some(scale), .. } => {
+                write!(f, "{} units are wanted, by {}", scale.units, scale.by)
+            }
+            Step::Scale { scale: None, .. } => f.write_str("as many units are wanted as manifests say"),
             Step::SettleRepairs { .. } => f.write_str("all units are ready again"),
             Step::StartUnit { record, .. } => {
                 write!(f, "start `{}` on {}", record.release, Places(&record.members))
@@ -309,6 +332,7 @@ impl Step {
             | Step::MarkGood { .. }
             | Step::Hold { .. }
             | Step::Unhold { .. }
+            | Step::Scale { .. }
             | Step::SettleRepairs { .. }
             | Step::MarkReady { .. }
             | Step::RenameRelease { .. }
@@ -328,6 +352,7 @@ impl Step {
             | Step::MarkGood { stage, .. }
             | Step::Hold { stage, .. }
             | Step::Unhold { stage }
+            | Step::Scale { stage, .. }
             | Step::SettleRepairs { stage } => Subject::Stage(stage.clone()),
             Step::StartUnit { unit, .. }
             | Step::RestartUnit { unit, .. }

@@ -17,10 +17,44 @@ use crate::placement::Chosen;
 pub struct Records {
     pub stages: BTreeMap<StageId, StageRecord>,
     pub units: BTreeMap<UnitId, UnitRecord>,
+    /// Hosts that did not do what they were told, since they last did.
+    pub hosts: BTreeMap<Name, HostFaults>,
     /// Commands that their host has not answered yet.
     pub pending: BTreeSet<CommandId>,
     /// Commands of present units that their host refused, and why.
     pub refused: BTreeMap<CommandId, String>,
+}
+
+/// How often a host did not do what it was told, without doing it in between.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostFaults {
+    pub count: u32,
+    pub last: Timestamp,
+    /// What happened last.
+    pub reason: String,
+}
+
+impl HostFaults {
+    /// A host that fails more often than this in a row is set aside.
+    const MOST: u32 = 3;
+    /// For how long, before it is tried again.
+    const SET_ASIDE: SignedDuration = SignedDuration::from_mins(30);
+
+    /// Until when the host is given nothing new, if it is set aside.
+    pub fn set_aside_until(&self) -> Option<Timestamp> {
+        (self.count >= Self::MOST).then(|| self.last + Self::SET_ASIDE)
+    }
+}
+
+/// How many units a person wants of a stage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Scale {
+    /// In all fleets together. Bounded by their ranges, also where those change.
+    pub units: u32,
+    pub by: String,
+    pub at: Timestamp,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,6 +69,8 @@ pub struct StageRecord {
     /// After a rollback: what is not tried again.
     pub hold: Option<Hold>,
     pub repairs: Repairs,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<Scale>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

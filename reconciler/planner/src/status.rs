@@ -26,9 +26,10 @@ pub enum UnitStatus {
     Unhealthy {
         reason: String,
     },
-    /// Its host gave it up or refused it.
+    /// It will not serve by waiting.
     Failed {
         reason: String,
+        fault: Fault,
     },
     /// Its host is silent since then.
     Silent {
@@ -42,6 +43,16 @@ pub enum UnitStatus {
     Stopping,
     /// Seen gone.
     Stopped,
+}
+
+/// Whose fault it is that a unit failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fault {
+    /// What it runs did not work.
+    Release,
+    /// That host, or its agent, did not do what it was told. The release may well be good.
+    Host(Name),
 }
 
 impl UnitStatus {
@@ -125,7 +136,8 @@ pub(crate) fn is_gone(world: &World<'_>, unit: &UnitRecord, member: &MemberRecor
 fn wanted(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
     for member in &unit.members {
         if let Some(reason) = world.records.refused.get(&unit.command_id(member)) {
-            return UnitStatus::Failed { reason: format!("host `{}` refused it: {reason}", member.host) };
+            let reason = format!("host `{}` refused it: {reason}", member.host);
+            return UnitStatus::Failed { reason, fault: Fault::Host(member.host.clone()) };
         }
     }
     if let Some((host, _)) = world.silent_host(unit) {
@@ -133,37 +145,48 @@ fn wanted(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
         return UnitStatus::Silent { since };
     }
     let status = on_hosts(world, id, unit);
-    if let UnitStatus::Drifted { reason } = &status
-        && unit.restarts_in_a_row >= RESTARTS_MOST
-    {
-        let reason = format!("started {RESTARTS_MOST} times again in a row, and then: {reason}");
-        return UnitStatus::Failed { reason };
-    }
-    let late = unit.phase == UnitPhase::Starting && world.now >= start_deadline(world, unit);
-    match status {
-        UnitStatus::Planned
-        | UnitStatus::Preparing
-        | UnitStatus::Starting
-        | UnitStatus::Checking { .. }
-        | UnitStatus::Unhealthy { .. }
-            if late =>
-        {
-            let (within, host) = (unit.start_timeout(), &laggard(world, unit).host);
-            let reason = format!("not ready on `{host}` within {within}: it is still {}", status.as_str());
-            UnitStatus::Failed { reason }
+    if let UnitStatus::Drifted { reason } = &status {
+        let fault = Fault::Host(laggard(world, unit).host.clone());
+        // Gateways may still send to another of its members: it leaves as any unit does, and another takes its place.
+        if unit.members.len() > 1 {
+            return UnitStatus::Failed { reason: reason.clone(), fault };
         }
-        UnitStatus::Planned
-        | UnitStatus::Preparing
-        | UnitStatus::Starting
-        | UnitStatus::Checking { .. }
-        | UnitStatus::Ready
-        | UnitStatus::Unhealthy { .. }
+        if unit.restarts_in_a_row >= RESTARTS_MOST {
+            let reason = format!("started {RESTARTS_MOST} times again in a row, and then: {reason}");
+            return UnitStatus::Failed { reason, fault };
+        }
+    }
+    if unit.phase == UnitPhase::Starting
+        && world.now >= start_deadline(world, unit)
+        && let Some(fault) = fault_of_delay(world, unit, &status)
+    {
+        let (within, host) = (unit.start_timeout(), &laggard(world, unit).host);
+        let reason = format!("not ready on `{host}` within {within}: it is still {}", status.as_str());
+        return UnitStatus::Failed { reason, fault };
+    }
+    status
+}
+
+/// Whose fault it is that a unit is still not ready. None: it is, or has failed already, or those who keep it from it are
+/// neither the release nor the host.
+fn fault_of_delay(world: &World<'_>, unit: &UnitRecord, status: &UnitStatus) -> Option<Fault> {
+    let host = || Fault::Host(laggard(world, unit).host.clone());
+    match status {
+        // The host did not even begin.
+        UnitStatus::Planned => Some(host()),
+        UnitStatus::Preparing | UnitStatus::Starting | UnitStatus::Unhealthy { .. } => Some(Fault::Release),
+        // It is healthy, and no gateway reaches it there. Where only some do not, it is theirs.
+        UnitStatus::Checking { unrouted } => {
+            let connected = world.observed.gateways.values().filter(|gateway| gateway.connected).count();
+            (connected > 0 && unrouted.len() == connected).then(host)
+        }
+        UnitStatus::Ready
         | UnitStatus::Failed { .. }
         | UnitStatus::Silent { .. }
         | UnitStatus::Drifted { .. }
         | UnitStatus::Draining
         | UnitStatus::Stopping
-        | UnitStatus::Stopped => status,
+        | UnitStatus::Stopped => None,
     }
 }
 
@@ -220,17 +243,18 @@ fn on_host(world: &World<'_>, unit: &UnitRecord, member: &MemberRecord) -> Optio
         {
             let reason =
                 format!("its engine ended on host `{host}`, and the others of its {} need it", member.pool);
-            Some(UnitStatus::Drifted { reason })
+            Some(UnitStatus::Failed { reason, fault: Fault::Release })
         }
         MemberState::Healthy => None,
         MemberState::Unhealthy if report.ends_in_a_row >= ENDS_MOST => {
             let (ends, reason) = (report.ends_in_a_row, reason());
             Some(UnitStatus::Failed {
                 reason: format!("its engine has ended {ends} times in a row: {reason}"),
+                fault: Fault::Release,
             })
         }
         MemberState::Unhealthy => Some(UnitStatus::Unhealthy { reason: reason() }),
-        MemberState::Failed => Some(UnitStatus::Failed { reason: reason() }),
+        MemberState::Failed => Some(UnitStatus::Failed { reason: reason(), fault: Fault::Release }),
         MemberState::Stopping | MemberState::Stopped => {
             Some(UnitStatus::Drifted { reason: format!("it was stopped on host `{host}`") })
         }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use denv_schema::wire::SILENCE;
 use jiff::Timestamp;
 
-use crate::records::UnitPhase;
+use crate::deployment::deadline;
+use crate::records::{HostFaults, UnitPhase};
 use crate::status::{report_deadline, start_deadline};
 use crate::waiting::WaitingOn;
 use crate::world::{GATEWAY_LOST_AFTER, World, signed};
@@ -37,7 +38,12 @@ pub(crate) fn wake_at<S>(world: &World<'_>, waiting: &BTreeMap<S, WaitingOn>) ->
             next.consider(start_deadline(world, unit));
         }
     }
-    for stage in world.records.stages.values() {
+    let set_aside = world.records.hosts.values().filter_map(HostFaults::set_aside_until);
+    set_aside.for_each(|at| next.consider(at));
+    for (id, stage) in &world.records.stages {
+        if let (Some(spec), Some(deployment)) = (world.catalog.stages.get(id), &stage.deployment) {
+            deadline(&spec.rollout, deployment).into_iter().for_each(|at| next.consider(at));
+        }
         stage.repairs.not_before.into_iter().for_each(|at| next.consider(at));
     }
     next.at

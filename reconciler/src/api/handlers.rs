@@ -6,9 +6,10 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Path, Query, State as Extracted};
 use denv_link::{JoinToken, Role};
+use denv_planner::{FleetSurvey, World, survey};
 use denv_schema::api::{
     DeploymentView, EventView, GatewayView, HostView, JoinRole, Level, List, ManifestView, RolloutRequest,
-    SourceView, StageView, TokenRequest, TokenResponse, UnitView, UsageView,
+    ScaleRequest, SourceView, StageView, TokenRequest, TokenResponse, UnitView, UsageView,
 };
 use denv_schema::manifest::{Kind, Role as Access};
 use denv_schema::{Name, StageId};
@@ -20,7 +21,7 @@ use tokio::sync::oneshot;
 
 use super::person::Person;
 use super::{Api, ApiError, views};
-use crate::orchestrator::{Ask, AskError, State};
+use crate::orchestrator::{Ask, AskError, Asked, State};
 use crate::source::SourceHandle;
 use crate::store::{Event, EventQuery, TokenGrant};
 
@@ -110,6 +111,20 @@ fn find_stage(state: &State, environment: &str, stage: &str) -> Result<StageView
     })
 }
 
+/// Where the next unit of a stage would go, and why nowhere else.
+pub(super) async fn placement(
+    Extracted(api): Shared,
+    person: Person,
+    Path((environment, stage)): Path<(String, String)>,
+) -> Answer<List<FleetSurvey>> {
+    let state = api.world().await?;
+    let id = find_stage(&state, &environment, &stage)?.stage;
+    person.must(Access::Viewer, &id)?;
+    let Some(catalog) = state.catalog.as_ref() else { return list(Vec::new()) };
+    let world = World { catalog, records: &state.records, observed: &state.observed, now: Timestamp::now() };
+    list(survey(&world, &id))
+}
+
 pub(super) async fn rollout(
     Extracted(api): Shared,
     person: Person,
@@ -117,10 +132,30 @@ pub(super) async fn rollout(
     request: Result<Json<RolloutRequest>, JsonRejection>,
 ) -> Answer<StageView> {
     let Json(request) = request?;
-    let id = find_stage(&*api.world().await?, &environment, &stage)?.stage;
+    ask(&api, &person, (&environment, &stage), Asked::Rollout(request)).await
+}
+
+pub(super) async fn scale(
+    Extracted(api): Shared,
+    person: Person,
+    Path((environment, stage)): Path<(String, String)>,
+    request: Result<Json<ScaleRequest>, JsonRejection>,
+) -> Answer<StageView> {
+    let Json(request) = request?;
+    ask(&api, &person, (&environment, &stage), Asked::Scale(request)).await
+}
+
+/// Has the orchestrator do what a person asks of a stage, and shows the stage as it is then.
+async fn ask(
+    api: &Api,
+    person: &Person,
+    (environment, stage): (&str, &str),
+    what: Asked,
+) -> Answer<StageView> {
+    let id = find_stage(&*api.world().await?, environment, stage)?.stage;
     person.must(Access::Operator, &id)?;
     let (sender, answer) = oneshot::channel();
-    let ask = Ask { stage: id, request, who: person.name(), answer: sender };
+    let ask = Ask { stage: id, what, who: person.name(), answer: sender };
     let mut changes = api.state.clone();
     changes.mark_unchanged();
     let stopping = || ApiError::unavailable("the control plane is stopping");
@@ -132,7 +167,7 @@ pub(super) async fn rollout(
     }
     // What was asked shows in the next state; the asker is shown that one.
     let _ = tokio::time::timeout(PLANNED_WITHIN, changes.changed()).await;
-    find_stage(&*api.world().await?, &environment, &stage).map(Json)
+    find_stage(&*api.world().await?, environment, stage).map(Json)
 }
 
 pub(super) async fn deployments(

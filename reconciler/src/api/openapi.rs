@@ -1,9 +1,11 @@
 //! The API's own description, made from the types it speaks.
 
 use axum::Json;
+use denv_planner::FleetSurvey;
 use denv_schema::api::{
     ApprovalRequest, DeploymentView, ErrorBody, EventView, GatewayView, HookAnswer, HostView, List,
-    ManifestView, RolloutRequest, SourceView, StageView, TokenRequest, TokenResponse, UnitView, UsageView,
+    ManifestView, RolloutRequest, ScaleRequest, SourceView, StageView, TokenRequest, TokenResponse, UnitView,
+    UsageView,
 };
 use denv_schema::change::{ChangeRequest, ChangeView};
 use schemars::generate::SchemaSettings;
@@ -42,9 +44,20 @@ fn document() -> Value {
     );
     describe.get::<List<StageView>>("/v1/stages", "Every stage, whole", &[], &[]);
     describe.get::<StageView>("/v1/stages/{environment}/{stage}", "One stage, whole", &stage, &[]);
+    describe.get::<List<FleetSurvey>>(
+        "/v1/stages/{environment}/{stage}/placement",
+        "Where the next unit would go, and why nowhere else",
+        &stage,
+        &[],
+    );
     describe.post::<RolloutRequest, StageView>(
         "/v1/stages/{environment}/{stage}/rollout",
         "Pause, resume, abort or retry a deployment",
+        &stage,
+    );
+    describe.post::<ScaleRequest, StageView>(
+        "/v1/stages/{environment}/{stage}/scale",
+        "Say how many units are to run, within the ranges of the manifest",
         &stage,
     );
     describe.get::<List<DeploymentView>>(

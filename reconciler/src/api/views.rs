@@ -37,7 +37,8 @@ pub(super) fn stage(state: &State, id: &StageId) -> Option<StageView> {
             since: hold.since,
         }),
         ready: u32::try_from(units.iter().filter(|unit| unit.status == "ready").count()).unwrap_or(u32::MAX),
-        wanted: spec.fleets.iter().map(|fleet| fleet.units.min).sum(),
+        wanted: denv_planner::wanted(spec, record),
+        scaled_by: record.and_then(|record| record.scale.as_ref()).map(|scale| scale.by.clone()),
         deployment: record.and_then(|record| record.deployment.as_ref()).map(|it| deployment(id, it)),
         waiting: problem
             .chain(
@@ -89,9 +90,9 @@ fn unit(world: &World<'_>, id: &UnitId, record: &UnitRecord) -> UnitView {
     let members: Vec<MemberView> = record.members.iter().map(|of| member(world, record, of)).collect();
     let status = status(world, id, record);
     let reason = match &status {
-        UnitStatus::Unhealthy { reason } | UnitStatus::Failed { reason } | UnitStatus::Drifted { reason } => {
-            Some(reason.clone())
-        }
+        UnitStatus::Unhealthy { reason }
+        | UnitStatus::Failed { reason, .. }
+        | UnitStatus::Drifted { reason } => Some(reason.clone()),
         _ => record.reason.clone(),
     };
     let inflight = world.observed.gateways.values().filter(|gateway| gateway.connected);

@@ -1,8 +1,9 @@
 //! Carries steps out: what they change goes to the store as one transaction, then takes effect.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use denv_planner::{Phase, Step, UnitRecord};
+use denv_planner::{HostFaults, Phase, Step, UnitRecord};
+use denv_schema::Name;
 use denv_schema::api::Level;
 use jiff::Timestamp;
 
@@ -17,6 +18,7 @@ impl Orchestrator {
             after.apply(step);
             note(step, &after, &mut commit);
         }
+        commit.host_faults = changed(&self.records.hosts, &after.hosts);
         let before: BTreeSet<_> = self.records.units.values().flat_map(UnitRecord::command_ids).collect();
         let present: BTreeSet<_> = after.units.values().flat_map(UnitRecord::command_ids).collect();
         for (_, _, command) in &commit.commands {
@@ -35,6 +37,16 @@ impl Orchestrator {
         self.wake(commit.commands.into_iter().map(|(host, ..)| host));
         Ok(())
     }
+}
+
+/// What is other than it was; none, where nothing is left.
+fn changed(
+    before: &BTreeMap<Name, HostFaults>,
+    after: &BTreeMap<Name, HostFaults>,
+) -> BTreeMap<Name, Option<HostFaults>> {
+    let gone = before.keys().filter(|host| !after.contains_key(*host)).map(|host| (host.clone(), None));
+    let new = after.iter().filter(|(host, faults)| before.get(*host) != Some(*faults));
+    gone.chain(new.map(|(host, faults)| (host.clone(), Some(faults.clone())))).collect()
 }
 
 /// What a step changes, once it is applied.
@@ -77,7 +89,7 @@ fn level(step: &Step) -> Level {
         | Step::RestartUnit { .. }
         | Step::EndStranger { .. } => Level::Warning,
         Step::MoveDeployment { phase: Phase::RollingBack | Phase::RolledBack, .. } => Level::Warning,
-        Step::DrainUnit { repair_at: Some(_), .. } => Level::Warning,
+        Step::DrainUnit { repair_at: Some(_), .. } | Step::DrainUnit { blame: Some(_), .. } => Level::Warning,
         _ => Level::Normal,
     }
 }

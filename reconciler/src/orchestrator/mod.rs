@@ -7,9 +7,9 @@ mod execute;
 use std::sync::Arc;
 use std::time::Duration;
 
-use denv_planner::actions::{Refusal, act};
+use denv_planner::actions::{Refusal, act, scale};
 use denv_planner::{Observed, Plan, Records, World, checker, plan, routes};
-use denv_schema::api::{Level, RolloutRequest};
+use denv_schema::api::{Level, RolloutRequest, ScaleRequest};
 use denv_schema::wire::{CommandOutcome, CommandResult, Term};
 use denv_schema::{Catalog, Digest, Name, StageId};
 use jiff::Timestamp;
@@ -30,10 +30,16 @@ pub struct State {
     pub problem: Option<String>,
 }
 
+/// What a person may ask of a stage.
+pub enum Asked {
+    Rollout(RolloutRequest),
+    Scale(ScaleRequest),
+}
+
 /// What a person asks of a stage.
 pub struct Ask {
     pub stage: StageId,
-    pub request: RolloutRequest,
+    pub what: Asked,
     pub who: String,
     pub answer: oneshot::Sender<Result<(), AskError>>,
 }
@@ -176,7 +182,18 @@ impl Orchestrator {
             let _ = ask.answer.send(Err(AskError::Store(error)));
             return;
         }
-        let steps = act(&self.records, &ask.stage, &ask.request, &ask.who, Timestamp::now());
+        let now = Timestamp::now();
+        let steps = match &ask.what {
+            Asked::Rollout(request) => act(&self.records, &ask.stage, request, &ask.who, now),
+            Asked::Scale(request) => {
+                let catalog = self.catalog.borrow().clone();
+                let spec = catalog.as_ref().and_then(|catalog| catalog.stages.get(&ask.stage));
+                match spec {
+                    Some(spec) => scale(spec, &ask.stage, request.units, &ask.who, now),
+                    None => Err(Refusal::NoStage(ask.stage.clone())),
+                }
+            }
+        };
         let done = match steps {
             Ok(steps) => self.carry_out(&steps).await.map_err(AskError::Store),
             Err(refusal) => Err(AskError::Refused(refusal)),

@@ -113,9 +113,10 @@ impl Tx {
 }
 
 fn migrator() -> Migrator {
-    const MIGRATIONS: [(&str, &str); 2] = [
+    const MIGRATIONS: [(&str, &str); 3] = [
         ("records", include_str!("../../migrations/0001_records.sql")),
         ("awaiting", include_str!("../../migrations/0002_awaiting.sql")),
+        ("host-faults", include_str!("../../migrations/0003_host_faults.sql")),
     ];
     let migration = |(number, (name, sql)): (i64, &(&'static str, &str))| {
         let sql = sqlx::SqlSafeStr::into_sql_str(sqlx::AssertSqlSafe((*sql).to_owned()));

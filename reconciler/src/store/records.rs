@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use denv_planner::{Deployment, Records, StageRecord, UnitRecord};
+use denv_planner::{Deployment, HostFaults, Records, StageRecord, UnitRecord};
 use denv_schema::wire::{Command, CommandId, CommandOutcome, CommandResult, Term};
 use denv_schema::{Digest, Name, StageId, UnitId};
 use jiff::Timestamp;
@@ -16,6 +16,8 @@ pub struct Commit {
     pub deployments: Vec<(StageId, Deployment)>,
     /// None: the unit is gone, and its commands with it.
     pub units: BTreeMap<UnitId, Option<UnitRecord>>,
+    /// None: the host has done well since.
+    pub host_faults: BTreeMap<Name, Option<HostFaults>>,
     /// For the queues of hosts. What a unit's earlier commands asked for and no host has answered is withdrawn.
     pub commands: Vec<(Name, UnitId, Command)>,
     pub deployed: BTreeMap<Name, Digest>,
@@ -37,6 +39,11 @@ impl Store {
             records
                 .units
                 .insert(UnitId::from(row.try_get::<&str, _>(0)?), serde_json::from_str(row.try_get(1)?)?);
+        }
+        let rows = sqlx::query("SELECT host, record FROM host_faults WHERE tenant = ?").bind(&self.tenant);
+        for row in rows.fetch_all(&self.read).await? {
+            let host = serde_json::Value::String(row.try_get(0)?);
+            records.hosts.insert(serde_json::from_value(host)?, serde_json::from_str(row.try_get(1)?)?);
         }
         let rows = sqlx::query(
             "SELECT id, answer, reason FROM commands WHERE tenant = ? AND (answer IS NULL OR answer = 'refused')",
@@ -106,6 +113,9 @@ impl Store {
         for (id, record) in &commit.units {
             self.write_unit(tx, id, record.as_ref()).await?;
         }
+        for (host, faults) in &commit.host_faults {
+            self.write_host_faults(tx, host, faults.as_ref()).await?;
+        }
         let mut told: BTreeSet<&UnitId> = BTreeSet::new();
         for (host, unit, command) in &commit.commands {
             if told.insert(unit) {
@@ -161,6 +171,24 @@ impl Store {
                 }
             }
         }
+        Ok(())
+    }
+
+    async fn write_host_faults(
+        &self,
+        tx: &mut SqliteConnection,
+        host: &Name,
+        faults: Option<&HostFaults>,
+    ) -> Result<(), StoreError> {
+        let query = match faults {
+            Some(faults) => sqlx::query(
+                "INSERT INTO host_faults (record, tenant, host) VALUES (?, ?, ?)
+                 ON CONFLICT (tenant, host) DO UPDATE SET record = excluded.record",
+            )
+            .bind(serde_json::to_string(faults)?),
+            None => sqlx::query("DELETE FROM host_faults WHERE tenant = ? AND host = ?"),
+        };
+        query.bind(&self.tenant).bind(host.to_string()).execute(&mut *tx).await?;
         Ok(())
     }
 

@@ -117,6 +117,7 @@ impl<'w> Future<'w> {
             | Step::MarkGood { .. }
             | Step::Hold { .. }
             | Step::Unhold { .. }
+            | Step::Scale { .. }
             | Step::SettleRepairs { .. }
             | Step::MarkReady { .. }
             | Step::RenameRelease { .. } => {}

@@ -322,6 +322,7 @@ impl<'w> Run<'w> {
             | Step::ApproveDeployment { .. }
             | Step::MarkGood { .. }
             | Step::Unhold { .. }
+            | Step::Scale { .. }
             | Step::SettleRepairs { .. }
             | Step::RenameRelease { .. }
             | Step::ForgetUnit { .. }

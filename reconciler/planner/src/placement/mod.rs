@@ -2,6 +2,7 @@
 
 mod fit;
 mod missing;
+mod survey;
 mod usage;
 
 use denv_schema::launch::{LaunchTemplate, MemberPlace};
@@ -13,8 +14,9 @@ use serde::{Deserialize, Serialize};
 use crate::waiting::WaitingOn;
 
 use fit::{PoolNeed, fit};
+pub use survey::{DomainVerdict, FleetSurvey, survey};
 pub(crate) use usage::Usage;
-use usage::{Domain, FleetUsage, HostUsage, Resource};
+use usage::{Beside, Domain, FleetUsage, HostUsage, Resource};
 
 /// A release, and what it means.
 #[derive(Clone, Copy)]
@@ -144,18 +146,11 @@ pub(crate) fn place(
     }
     let wants = Wants::of(release.template);
     let beside = usage.beside(stage, release.digest);
-    /// The least is the best.
-    type Rank<'a> = (u32, u32, u32, &'a Name);
     let mut best: Option<(Rank<'_>, Hosts)> = None;
     let mut among = 0;
     for domain in &of_fleet.domains {
-        let free = domain.free(wants.resource);
-        if free < wants.total {
-            continue;
-        }
+        let Some(rank) = rank(of_fleet, domain, &wants, &beside) else { continue };
         among += 1;
-        let (same, all) = of_fleet.units_beside(domain, &beside);
-        let rank = (same, all, free - wants.total, domain.name);
         if best.as_ref().is_none_or(|(best, _)| rank < *best)
             && let Some(hosts) = within(of_fleet, &domain.hosts, &wants)
         {
@@ -172,6 +167,21 @@ pub(crate) fn place(
         return take(of_fleet, release.template, &wants, &hosts, spanning(of_fleet, &hosts));
     }
     Err(missing::room(of_fleet, fleet, release.template, &wants))
+}
+
+/// The least is the best.
+type Rank<'a> = (u32, u32, u32, &'a Name);
+
+/// How good a domain is for a unit; none, where too little is free.
+fn rank<'a>(
+    fleet: &FleetUsage<'_>,
+    domain: &Domain<'a>,
+    wants: &Wants,
+    beside: &Beside<'_>,
+) -> Option<Rank<'a>> {
+    let left = domain.free(wants.resource).checked_sub(wants.total)?;
+    let (same, all) = fleet.units_beside(domain, beside);
+    Some((same, all, left, domain.name))
 }
 
 /// On these hosts, by their places in the fleet.

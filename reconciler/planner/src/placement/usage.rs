@@ -7,7 +7,7 @@ use denv_schema::wire::Gpu;
 use denv_schema::{Digest, Name, StageId, UnitId};
 
 use super::Placement;
-use crate::records::UnitRecord;
+use crate::records::{HostFaults, UnitRecord};
 use crate::world::World;
 
 /// Ports that members are given for each other, below those that systems give to connections by themselves.
@@ -74,6 +74,10 @@ pub(super) enum Closed {
     NeverJoined,
     /// It runs what no record knows, and nobody can say what that holds.
     Strangers,
+    /// It did not do what it was told, again and again.
+    SetAside,
+    /// Its provider takes it back.
+    Reclaimed,
 }
 
 impl Closed {
@@ -83,6 +87,8 @@ impl Closed {
             Closed::Silent => "silent",
             Closed::NeverJoined => "never joined",
             Closed::Strangers => "running what denv has no record of",
+            Closed::SetAside => "set aside for what they did not do",
+            Closed::Reclaimed => "about to be taken back",
         }
     }
 }
@@ -119,7 +125,9 @@ impl<'w> Usage<'w> {
                 None => Some(Closed::NeverJoined),
                 _ if host.cordoned => Some(Closed::Cordoned),
                 Some(observed) if !observed.connected => Some(Closed::Silent),
+                Some(observed) if observed.report.reclaim.is_some() => Some(Closed::Reclaimed),
                 Some(_) if strangers.contains(name) => Some(Closed::Strangers),
+                Some(_) if is_set_aside(world, name) => Some(Closed::SetAside),
                 Some(_) => None,
             };
             let gpus = observed.map_or(&[][..], |observed| &observed.report.inventory.gpus);
@@ -362,6 +370,11 @@ impl Resource {
         let many = self.many();
         if count == 1 { format!("1 {}", many.trim_end_matches('s')) } else { format!("{count} {many}") }
     }
+}
+
+fn is_set_aside(world: &World<'_>, host: &Name) -> bool {
+    let until = world.records.hosts.get(host).and_then(HostFaults::set_aside_until);
+    until.is_some_and(|until| until > world.now)
 }
 
 /// The host of `host:port`.

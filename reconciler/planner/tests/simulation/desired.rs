@@ -12,6 +12,7 @@ fn two_stages(pauses: bool) -> Shape {
     let stage = |fleet| StageShape {
         needs: Needs::Slots(1),
         fleets: vec![fleet],
+        more: 0,
         replace: false,
         auto: false,
         max_unavailable: 0,
@@ -19,7 +20,7 @@ fn two_stages(pauses: bool) -> Shape {
         pauses,
         when: None,
     };
-    let fleet = FleetShape { hosts: 2, gpus: 0, slots: 2 };
+    let fleet = FleetShape::of_slots(2, 2);
     Shape { fleets: vec![fleet.clone(), fleet], stages: vec![stage(0), stage(1)], gateways: 1, lag: 0 }
 }
 

@@ -1,8 +1,10 @@
 //! What happens to a simulated world, and how it heals.
 
+use denv_planner::actions::scale;
 use denv_schema::api::RolloutAction;
+use jiff::SignedDuration;
 
-use crate::manifests::{DesiredStage, RELEASES};
+use crate::manifests::{DesiredStage, RELEASES, stage_id};
 use crate::world::Simulation;
 
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +18,10 @@ pub enum Event {
     HostReturns(usize),
     HostLosesState(usize),
     HostRefuses(usize),
+    /// Its provider announces that it takes it back, and does so two minutes later.
+    HostReclaimed(usize),
+    /// A person wants so many units more than the least, or no more.
+    ScaledBy(usize, Option<u32>),
     /// Its manifest goes, or comes.
     HostRemoved(usize),
     HostAdded(usize),
@@ -58,6 +64,11 @@ impl Simulation {
             Event::HostReturns(host) => self.hosts[host % hosts].cut = false,
             Event::HostLosesState(host) => self.hosts[host % hosts].lose_state(),
             Event::HostRefuses(host) => self.hosts[host % hosts].refuses = true,
+            Event::HostReclaimed(host) => {
+                let host = &mut self.hosts[host % hosts];
+                host.reclaim = host.reclaim.or(Some(now + SignedDuration::from_secs(120)));
+            }
+            Event::ScaledBy(stage, more) => self.scale(stage % stages, more),
             Event::HostRemoved(host) => self.desire(|desired| {
                 desired.removed.retain(|other| *other != host % hosts);
                 desired.removed.push(host % hosts);
@@ -107,7 +118,7 @@ impl Simulation {
         self.healed = true;
         self.busy = false;
         for host in &mut self.hosts {
-            (host.cut, host.refuses) = (false, false);
+            (host.cut, host.refuses, host.reclaim) = (false, false, None);
         }
         for gateway in &mut self.gateways {
             (gateway.cut, gateway.alive) = (false, true);
@@ -121,6 +132,15 @@ impl Simulation {
         });
     }
 
+    fn scale(&mut self, stage: usize, more: Option<u32>) {
+        let id = stage_id(stage);
+        if let (None, Some(spec)) = (self.down_until, self.catalog.stages.get(&id)) {
+            let least: u32 = spec.fleets.iter().map(|fleet| fleet.units.min).sum();
+            let asked = scale(spec, &id, more.map(|more| least + more), "someone", self.now);
+            asked.into_iter().flatten().for_each(|step| self.carry_out(&step));
+        }
+    }
+
     /// Lets time pass until the world is at rest as it should be and stays so, or says why it does not.
     pub fn settle(&mut self) -> Option<String> {
         /// More than healing takes, and less than flapping does.
@@ -128,6 +148,7 @@ impl Simulation {
         while self.down_until.is_some() {
             self.run(10);
         }
+        (0..self.shape.stages.len()).for_each(|stage| self.scale(stage, None));
         let began = self.steps;
         for _ in 0..40 {
             for stage in 0..self.shape.stages.len() {

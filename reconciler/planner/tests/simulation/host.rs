@@ -19,6 +19,8 @@ pub struct Host {
     pub linked: bool,
     /// Refuses the next start.
     pub refuses: bool,
+    /// Its provider takes it back then.
+    pub reclaim: Option<Timestamp>,
     pub inbox: VecDeque<(Timestamp, Command)>,
     pub outbox: VecDeque<(Timestamp, Vec<CommandResult>, HostReport)>,
     /// Delivered on this stream.
@@ -58,6 +60,7 @@ impl Host {
             cut: false,
             linked: false,
             refuses: false,
+            reclaim: None,
             inbox: VecDeque::new(),
             outbox: VecDeque::new(),
             sent: Vec::new(),
@@ -80,7 +83,12 @@ impl Host {
     pub fn report(&self) -> HostReport {
         let gpu = |index| Gpu { index, model: "H200".to_owned(), memory_bytes: 0 };
         let inventory = Inventory { gpus: (0..self.gpus).map(gpu).collect(), ..Inventory::default() };
-        HostReport { inventory, members: self.members.clone(), problems: Vec::new() }
+        HostReport { inventory, members: self.members.clone(), problems: Vec::new(), reclaim: self.reclaim }
+    }
+
+    /// How often it has started a member's engine again in its generation.
+    pub fn restarts(&self, member: &MemberId) -> u32 {
+        self.members.get(member).map_or(0, |report| report.restarts)
     }
 
     pub fn take_answers(&mut self) -> Vec<CommandResult> {
@@ -184,6 +192,11 @@ impl Host {
 
     /// A second passes.
     pub fn act(&mut self, healed: bool, now: Timestamp) {
+        if self.reclaim.is_some_and(|at| at <= now) {
+            self.lose_state();
+            self.cut = true;
+            return;
+        }
         let mut gone = Vec::new();
         for index in 0..self.engines.len() {
             let waits = self.engines[..index].iter().any(|older| older.member == self.engines[index].member);
@@ -243,8 +256,10 @@ fn show(
 ) {
     let Some(report) = members.get_mut(&engine.member) else { return };
     if report.generation == engine.generation && report.state != MemberState::Stopping {
-        let restarts = report.restarts + u32::from(engine.state == MemberState::Unhealthy);
-        (report.state, report.since, report.restarts) = (engine.state, now, restarts);
+        let ended = u32::from(engine.state == MemberState::Unhealthy);
+        report.restarts += ended;
+        report.ends_in_a_row += ended;
+        (report.state, report.since) = (engine.state, now);
         report.reason = reason.map(str::to_owned);
     }
 }

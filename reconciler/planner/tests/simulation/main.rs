@@ -39,6 +39,8 @@ fn event() -> impl Strategy<Value = Event> {
         4 => host.clone().prop_map(Event::HostReturns),
         2 => host.clone().prop_map(Event::HostLosesState),
         1 => host.clone().prop_map(Event::HostRefuses),
+        1 => host.clone().prop_map(Event::HostReclaimed),
+        2 => (0usize..2, prop::option::weighted(0.8, 1u32..6)).prop_map(|(stage, units)| Event::ScaledBy(stage, units)),
         1 => host.clone().prop_map(Event::HostRemoved),
         2 => host.clone().prop_map(Event::HostAdded),
         1 => host.clone().prop_map(Event::HostCordoned),
@@ -81,11 +83,13 @@ fn closed() -> impl Strategy<Value = String> {
 fn shape() -> impl Strategy<Value = Shape> {
     let stage = || {
         let bake = prop_oneof![Just(0u32), Just(5), Just(20)];
-        (any::<bool>(), any::<bool>(), 0u32..2, bake, any::<bool>(), when()).prop_map(
-            |(replace, auto, max_unavailable, bake, pauses, when)| StageShape {
+        let more = prop_oneof![2 => Just(0u32), 1 => Just(1), 1 => Just(2)];
+        (any::<bool>(), any::<bool>(), 0u32..2, bake, any::<bool>(), when(), more).prop_map(
+            |(replace, auto, max_unavailable, bake, pauses, when, more)| StageShape {
                 auto,
                 needs: Needs::Slots(1),
                 fleets: vec![1],
+                more,
                 replace: replace && max_unavailable > 0,
                 max_unavailable,
                 bake,
@@ -95,19 +99,23 @@ fn shape() -> impl Strategy<Value = Shape> {
         )
     };
     let stages = (stage(), stage(), 1u32..5, 0u32..5);
-    (stages, 3u32..5, 2u32..4, 1u32..3, 0u64..5).prop_map(
-        |((mut chat, mut code, gpus, more), first, second, slots, lag)| {
+    (stages, 3u32..5, 2u32..4, 1u32..3, 0u64..5, prop::bool::weighted(0.3)).prop_map(
+        |((mut chat, mut code, gpus, more), first, second, slots, lag, wide)| {
             (chat.needs, chat.fleets) = (Needs::Gpus(gpus), vec![0, 2]);
             if more > 0 {
                 (code.needs, code.fleets) = (Needs::Gpus(more), vec![0]);
             }
-            let fleet = |hosts, gpus, slots| FleetShape { hosts, gpus, slots };
-            Shape {
-                fleets: vec![fleet(first, 4, 0), fleet(second, 0, slots), fleet(second, 4, 0)],
-                stages: vec![chat, code],
-                gateways: 2,
-                lag,
+            let mut fleets = vec![
+                FleetShape::of_gpus(first, 4),
+                FleetShape::of_slots(second, slots),
+                FleetShape::of_gpus(second, 4),
+            ];
+            if wide {
+                chat.needs = Needs::Wide(8);
+                fleets[0] = FleetShape { domain: 2, ..FleetShape::of_gpus(6, 4) };
+                fleets[2] = FleetShape { domain: 2, ..FleetShape::of_gpus(4, 4) };
             }
+            Shape { fleets, stages: vec![chat, code], gateways: 2, lag }
         },
     )
 }

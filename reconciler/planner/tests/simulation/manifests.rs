@@ -9,7 +9,10 @@ use denv_schema::{Catalog, Name, StageId};
 /// What one unit of a stage takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
+    /// On one host.
     Gpus(u32),
+    /// On the hosts of one domain.
+    Wide(u32),
     Slots(u32),
 }
 
@@ -20,12 +23,26 @@ pub struct FleetShape {
     /// 0: its hosts have CPU slots.
     pub gpus: u32,
     pub slots: u32,
+    /// Hosts of one scale-up domain.
+    pub domain: u32,
+}
+
+impl FleetShape {
+    pub fn of_gpus(hosts: u32, gpus: u32) -> Self {
+        FleetShape { hosts, gpus, slots: 0, domain: 1 }
+    }
+
+    pub fn of_slots(hosts: u32, slots: u32) -> Self {
+        FleetShape { hosts, gpus: 0, slots, domain: 1 }
+    }
 }
 
 #[derive(Clone, Debug)]
 pub struct StageShape {
     pub needs: Needs,
     pub fleets: Vec<usize>,
+    /// How many more units than the least each fleet may have. Later fleets are for bursts.
+    pub more: u32,
     pub replace: bool,
     /// Surge where there is room, else replace.
     pub auto: bool,
@@ -52,6 +69,7 @@ impl Shape {
         let stage = StageShape {
             needs: Needs::Slots(1),
             fleets: vec![0],
+            more: 0,
             replace,
             auto: false,
             max_unavailable: u32::from(replace),
@@ -59,7 +77,7 @@ impl Shape {
             pauses: false,
             when: None,
         };
-        Shape { fleets: vec![FleetShape { hosts, gpus: 0, slots }], stages: vec![stage], gateways: 1, lag: 0 }
+        Shape { fleets: vec![FleetShape::of_slots(hosts, slots)], stages: vec![stage], gateways: 1, lag: 0 }
     }
 
     pub fn hosts(&self) -> Vec<(Name, usize)> {
@@ -119,15 +137,19 @@ pub fn catalog(shape: &Shape, desired: &Desired) -> Catalog {
     let mut text = String::new();
     add(&mut text, "Provider", "p", "kind: owned");
     add(&mut text, "Engine", "e", "kind: llama-cpp, version: '1', command: [serve]");
-    for accelerator in ["cpu", "h200"] {
-        let spec =
-            format!("model: m, engine: e, hardware: {{accelerator: {accelerator}}}, startTimeout: 20s");
-        add(&mut text, "Recipe", &format!("r-{accelerator}"), &spec);
+    add(&mut text, "Engine", "w", "kind: sglang, version: '1', command: [serve]");
+    for (name, engine, accelerator) in [("cpu", "e", "cpu"), ("h200", "e", "h200"), ("wide", "w", "h200")] {
+        let spec = format!(
+            "model: m, engine: {engine}, hardware: {{accelerator: {accelerator}}}, startTimeout: 20s"
+        );
+        add(&mut text, "Recipe", &format!("r-{name}"), &spec);
     }
     for (index, fleet) in shape.fleets.iter().enumerate() {
         let accelerator = if fleet.gpus > 0 { "h200" } else { "cpu" };
         let spec = format!(
-            "provider: p, region: r, purchase: owned, accelerator: {accelerator}, hosts: {{min: 0, max: 99}}"
+            "provider: p, region: r, purchase: owned, accelerator: {accelerator}, hosts: {{min: 0, max: 99}}, \
+             domain: {{hosts: {}}}",
+            fleet.domain
         );
         add(&mut text, "Fleet", &format!("f{index}"), &spec);
     }
@@ -138,7 +160,8 @@ pub fn catalog(shape: &Shape, desired: &Desired) -> Catalog {
         };
         let cordoned = desired.cordoned.contains(&index);
         if !desired.removed.contains(&index) {
-            let spec = format!("fleet: f{fleet}, cordoned: {cordoned}{slots}");
+            let place = name.as_str()[2..].parse::<u32>().unwrap() / shape.fleets[*fleet].domain;
+            let spec = format!("fleet: f{fleet}, domain: d{fleet}-{place}, cordoned: {cordoned}{slots}");
             add(&mut text, "Host", name.as_str(), &spec);
         }
     }
@@ -154,15 +177,16 @@ pub fn catalog(shape: &Shape, desired: &Desired) -> Catalog {
 }
 
 fn add_releases(text: &mut String, stage: usize, needs: Needs) {
-    let (recipe, replica) = match needs {
-        Needs::Gpus(gpus) => ("r-h200", format!("gpus: {gpus}, parallelism: {{tensor: {gpus}}}")),
-        Needs::Slots(slots) => ("r-cpu", format!("cpuSlots: {slots}")),
+    let (engine, recipe, replica) = match needs {
+        Needs::Gpus(gpus) => ("e", "r-h200", format!("gpus: {gpus}, parallelism: {{tensor: {gpus}}}")),
+        Needs::Wide(gpus) => ("w", "r-wide", format!("gpus: {gpus}, parallelism: {{tensor: {gpus}}}")),
+        Needs::Slots(slots) => ("e", "r-cpu", format!("cpuSlots: {slots}")),
     };
     for number in 0..RELEASES {
         let name = release(stage, number);
         let flag = name.trim_end_matches("-again");
         let spec = format!(
-            "model: {{name: m}}, engine: e, recipe: {recipe}, topology: {{mode: aggregated, replica: {{{replica}}}}}, \
+            "model: {{name: m}}, engine: {engine}, recipe: {recipe}, topology: {{mode: aggregated, replica: {{{replica}}}}}, \
              config: {{flags: [--release, {flag}]}}"
         );
         add(text, "Release", &name, &spec);
@@ -171,8 +195,11 @@ fn add_releases(text: &mut String, stage: usize, needs: Needs) {
 
 fn add_stage(text: &mut String, index: usize, shape: &StageShape, wanted: DesiredStage) {
     let units = wanted.units;
-    let fleets: Vec<String> =
-        shape.fleets.iter().map(|fleet| format!("{{name: f{fleet}, units: {{min: {units}}}}}")).collect();
+    let fleets = shape.fleets.iter().enumerate().map(|(level, fleet)| {
+        let most = units + shape.more;
+        format!("{{name: f{fleet}, units: {{min: {units}, max: {most}}}, priority: {level}}}")
+    });
+    let fleets = fleets.collect::<Vec<_>>();
     let strategy = match (shape.auto, shape.replace) {
         (true, _) => "auto",
         (false, true) => "replace",

@@ -19,7 +19,7 @@ fn at_rest(hosts: u32, slots: u32) -> Simulation {
 /// At rest, with two units of two GPUs each.
 fn on_gpus(max_unavailable: u32) -> Simulation {
     let mut shape = Shape::simple(3, 0, false);
-    shape.fleets = vec![FleetShape { hosts: 3, gpus: 4, slots: 0 }];
+    shape.fleets = vec![FleetShape::of_gpus(3, 4)];
     shape.stages = vec![StageShape { needs: Needs::Gpus(2), max_unavailable, ..shape.stages[0].clone() }];
     let mut simulation = Simulation::new(shape, 1);
     simulation.run(100);
@@ -41,7 +41,13 @@ fn found(simulation: &Simulation, steps: Vec<Step>) -> Vec<Violation> {
 }
 
 fn drain(simulation: &Simulation, unit: &UnitId) -> Step {
-    Step::DrainUnit { unit: unit.clone(), reason: String::new(), repair_at: None, at: simulation.now }
+    Step::DrainUnit {
+        unit: unit.clone(),
+        reason: String::new(),
+        repair_at: None,
+        blame: None,
+        at: simulation.now,
+    }
 }
 
 fn stop(simulation: &Simulation, unit: &UnitId) -> Step {

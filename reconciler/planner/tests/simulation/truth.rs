@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use denv_planner::{MemberRecord, Step, UnitPhase};
+use denv_planner::{MemberRecord, Step, UnitPhase, wanted};
 use denv_schema::wire::Generation;
 use denv_schema::{MemberId, UnitId};
 use jiff::Timestamp;
@@ -89,7 +89,11 @@ impl Simulation {
             let front = &unit.front().id;
             let sends = || self.gateways.iter().any(|gateway| gateway.sends_to(front, unit.generation));
             let serves = |member: &MemberRecord| serving.contains(&(member.id.clone(), unit.generation));
-            if unit.members.iter().all(serves) && sends() {
+            // An engine that ended has taken along what the others of its group were doing.
+            let is_broken = |member: &MemberRecord| {
+                unit.members.len() > 1 && self.hosts.iter().any(|host| host.restarts(&member.id) > 0)
+            };
+            if unit.members.iter().all(|member| serves(member) && !is_broken(member)) && sends() {
                 let entry = self.truth.ready.entry(id.clone()).or_insert((second, second));
                 let since = if entry.1 + 1 >= second { entry.0 } else { second };
                 *entry = (since, second);
@@ -101,7 +105,7 @@ impl Simulation {
         let index = usize::from(member.as_str().starts_with("code"));
         match self.shape.stages[index].needs {
             Needs::Slots(slots) => slots,
-            Needs::Gpus(_) => 0,
+            Needs::Gpus(_) | Needs::Wide(_) => 0,
         }
     }
 
@@ -115,6 +119,10 @@ impl Simulation {
         }
         let (Step::DrainUnit { unit, .. } | Step::RestartUnit { unit, .. }) = step else { return };
         let Some(record) = self.records.units.get(unit) else { return };
+        // What its provider takes back ends whatever denv does.
+        if self.hosts.iter().any(|host| host.reclaim.is_some() && record.is_on(&host.name)) {
+            return;
+        }
         let patience = 2 * i64::try_from(self.shape.lag).unwrap() + 4;
         let second = self.second();
         let Some((since, last)) = self.truth.ready.get(unit) else { return };
@@ -124,7 +132,7 @@ impl Simulation {
         if !surely_ready || !has_good {
             return;
         }
-        let total: u32 = spec.fleets.iter().map(|fleet| fleet.units.min).sum();
+        let total = wanted(spec, self.records.stages.get(&record.stage));
         let floor = total.saturating_sub(spec.rollout.max_unavailable.of_rounded_down(total));
         let left = self.records.units.iter().filter(|(id, other)| {
             let was_ready = self.truth.ready.get(*id).is_some_and(|(_, last)| last + patience >= second);

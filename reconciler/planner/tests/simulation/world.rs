@@ -299,7 +299,7 @@ impl Simulation {
         self.deliver();
     }
 
-    fn carry_out(&mut self, step: &Step) {
+    pub fn carry_out(&mut self, step: &Step) {
         self.note(format!("{}: {step}", step.subject()));
         self.steps += 1;
         self.quiet_until = None;

@@ -4,7 +4,7 @@
 //! Messages are JSON on gRPC streams. A receiver ignores fields it does not know, so parts may be upgraded one at
 //! a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -85,6 +85,33 @@ pub struct Inventory {
     pub gpus: Vec<Gpu>,
     pub cpus: u32,
     pub memory_bytes: u64,
+    /// What the host's agent can do, beyond running programs that are on the host.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub abilities: BTreeSet<Ability>,
+}
+
+/// What some hosts can do and others can't.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ability {
+    /// Run engines from container images.
+    Images,
+    /// Fetch weights from elsewhere.
+    FetchWeights,
+}
+
+impl Ability {
+    /// What to do without it.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Ability::Images => {
+                "no host there starts engines from images; install the engine on the hosts and leave out `image`"
+            }
+            Ability::FetchWeights => {
+                "no host there fetches weights; put them on the hosts and name them as `file:`"
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -1,13 +1,14 @@
-//! The configurations of `examples/manifests/`, planned in a world that fits them: every host that is written is there,
-//! with the accelerators that its fleet says. What comes out is kept, and what can't be placed says why.
+//! The configurations of `examples/manifests/`, planned in a world that fits them: every host that is written or may be
+//! launched is there, with the accelerators that its fleet says. The whole journey is kept.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use denv_planner::{HostObserved, Observed, Records, World, plan};
-use denv_schema::wire::{Gpu, HostReport, Inventory};
+use denv_planner::forecast::{Does, Pace, assumed, forecast};
+use denv_planner::{GatewayObserved, Observed, Records, World};
+use denv_schema::wire::{Ability, GatewayReport};
 use denv_schema::{Catalog, tree};
 use jiff::Timestamp;
 
@@ -28,46 +29,92 @@ fn now() -> Timestamp {
     "2027-01-14T08:00:00Z".parse().unwrap()
 }
 
-/// All hosts that are written, connected and empty.
-fn observed(catalog: &Catalog) -> Observed {
-    let mut observed = Observed { since: now(), ..Observed::default() };
-    for (name, host) in &catalog.hosts {
-        let fleet = &catalog.fleets[&host.fleet];
-        let gpu = |index| Gpu { index, model: fleet.accelerator.to_string(), memory_bytes: 0 };
-        let gpus = (0..fleet.gpus_per_host.unwrap_or(0)).map(gpu).collect();
-        let seen = HostObserved {
-            connected: true,
-            last_seen: now(),
-            version: String::new(),
-            ingress: String::new(),
-            report: HostReport {
-                inventory: Inventory { gpus, ..Inventory::default() },
-                ..HostReport::default()
-            },
-        };
-        observed.hosts.insert(name.clone(), seen);
+/// Hosts of fleets that denv launches are observed, not written: as many as such a fleet has at most, up to a few.
+fn add_launched(catalog: &mut Catalog) {
+    const MOST: u32 = 4;
+    for (name, fleet) in catalog.fleets.clone() {
+        let written = catalog.hosts.values().filter(|host| host.fleet == name).count();
+        if written > 0 {
+            continue;
+        }
+        for number in 1..=fleet.hosts.max.min(MOST * fleet.domain.hosts) {
+            let domain = format!("{name}-{}", (number - 1) / fleet.domain.hosts + 1);
+            let spec = format!("{{\"fleet\": \"{name}\", \"domain\": \"{domain}\"}}");
+            let host = format!("{name}-{number:02}").parse().unwrap();
+            catalog.hosts.insert(host, serde_json::from_str(&spec).unwrap());
+        }
     }
+}
+
+/// All hosts connected and empty, with agents that can do all that agents may; and a gateway.
+fn observed(catalog: &Catalog) -> Observed {
+    let mut observed = assumed(catalog, now());
+    for host in observed.hosts.values_mut() {
+        host.report.inventory.abilities = [Ability::Images, Ability::FetchWeights].into();
+    }
+    let gateway = GatewayObserved {
+        connected: true,
+        last_seen: now(),
+        version: String::new(),
+        report: GatewayReport::default(),
+    };
+    observed.gateways.insert("gateway".parse().unwrap(), gateway);
     observed
 }
 
-/// What is done, pass by pass, until something has to happen first; and what that is.
-fn first_steps(catalog: &Catalog) -> String {
-    let (observed, mut records) = (observed(catalog), Records::default());
+/// The whole journey from nothing to all that is desired.
+fn journey(catalog: &Catalog) -> String {
+    let (observed, records) = (observed(catalog), Records::default());
+    let world = World { catalog, records: &records, observed: &observed, now: now() };
+    let forecast = forecast(&world, Pace::Expected);
     let mut text = String::new();
-    for _ in 0..20 {
-        let plan = plan(&World { catalog, records: &records, observed: &observed, now: now() });
-        for step in &plan.steps {
-            writeln!(text, "{}: {step}", step.subject()).unwrap();
-            records.apply(step);
-        }
-        if plan.steps.is_empty() {
-            for (subject, waiting) in &plan.waiting {
-                writeln!(text, "{subject} waits: {waiting}").unwrap();
-            }
-            return text;
-        }
+    for step in &forecast.moves {
+        let batch = step.batch.map_or_else(String::new, |batch| format!(" batch {batch}"));
+        writeln!(text, "{:>6}s {}{batch}: {}", step.after, step.stage, said(&step.does)).unwrap();
     }
-    panic!("the plan does not come to rest:\n{text}");
+    for (stage, of_stage) in &forecast.stages {
+        writeln!(text, "{stage}: {} is {}", of_stage.to, of_stage.phase).unwrap();
+    }
+    for (fleet, room) in &forecast.fleets {
+        writeln!(text, "{fleet}: {} of {} {} are free", room.free_after, room.total, room.of).unwrap();
+    }
+    for cost in &forecast.cost {
+        writeln!(text, "{} {} an hour", cost.after, cost.currency).unwrap();
+    }
+    for waiting in &forecast.waiting {
+        writeln!(text, "{} waits: {}", waiting.subject, waiting.on).unwrap();
+    }
+    assert_eq!(forecast.violations, [] as [String; 0]);
+    text
+}
+
+fn said(does: &Does) -> String {
+    match does {
+        Does::Start { unit, release, fleet, members, why } => {
+            let places: Vec<String> = members
+                .chunk_by(|a, b| a.pool == b.pool)
+                .map(|pool| {
+                    let (first, last) = (&pool[0], &pool[pool.len() - 1]);
+                    let gpus: usize = pool.iter().map(|member| member.gpus.len()).sum();
+                    let hosts = if pool.len() == 1 {
+                        format!("{} {:?}", first.host, first.gpus)
+                    } else {
+                        format!("{} to {}, {} hosts, {gpus} GPUs", first.host, last.host, pool.len())
+                    };
+                    format!("{} on {hosts}", first.pool)
+                })
+                .collect();
+            let why = why.as_ref().map(ToString::to_string).unwrap_or_default();
+            format!("start {unit} of {release} in {fleet}: {}; {why}", places.join("; "))
+        }
+        Does::Restart { unit, reason } => format!("restart {unit}: {reason}"),
+        Does::Ready { unit } => format!("{unit} is ready"),
+        Does::Drain { unit, reason, .. } => format!("drain {unit}: {reason}"),
+        Does::Stop { unit, .. } => format!("stop {unit}"),
+        Does::Phase { phase } => phase.clone(),
+        Does::Hold { release, reason } => format!("hold {release}: {reason}"),
+        Does::Wait { on } => format!("waits: {on}"),
+    }
 }
 
 #[test]
@@ -76,8 +123,9 @@ fn every_example_is_valid_and_planned() {
     assert!(examples.len() >= 7, "{examples:?}");
     for name in examples {
         let files = tree::read(&folder().join(&name)).unwrap();
-        let catalog = Catalog::from_files(&files).unwrap_or_else(|found| panic!("{name}:\n{found}"));
-        insta::assert_snapshot!(name, first_steps(&catalog));
+        let mut catalog = Catalog::from_files(&files).unwrap_or_else(|found| panic!("{name}:\n{found}"));
+        add_launched(&mut catalog);
+        insta::assert_snapshot!(name, journey(&catalog));
     }
 }
 

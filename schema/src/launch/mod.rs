@@ -5,13 +5,13 @@
 
 mod command;
 mod kv_cache;
+mod limits;
 mod llama_cpp;
 mod member;
 mod placeholders;
 mod reference;
 mod sglang;
 mod tensorrt_llm;
-mod unsupported;
 mod vllm;
 
 use std::collections::BTreeMap;
@@ -20,10 +20,10 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use limits::EngineLimit;
 pub use member::{MemberPlace, PORTS_OF_A_MEMBER, PoolTemplate, Spread};
 pub use placeholders::{PLACEHOLDERS, PORT, WEIGHTS};
 pub use reference::Reference;
-pub use unsupported::{EngineLimit, Unsupported};
 
 use crate::manifest::{
     Adapter, EngineKind, EngineSpec, KvCache, NamesOnly, PlacementRule, PoolName, RecipeSpec, ReleaseSpec,

@@ -110,5 +110,5 @@ fn a_plain_release_reads_as_it_always_did() {
     let topology = "topology: {mode: aggregated, replica: {gpus: 4, parallelism: {pipeline: 4}}}";
     let template = of_release("llama-cpp", "[llama-server]", &format!("{WEIGHED}, {topology}, {CONFIG}"));
     assert_snapshot!(serde_json::to_string(&template).unwrap(), @r#"{"engine":"llama-cpp","model":"m","env":{"A":"b"},"weights":{"source":"file:m.gguf","digest":"sha256:0000000000000000000000000000000000000000000000000000000000000000"},"probe":{"path":"/health","interval":"1s","timeout":"5s","failures":3},"metricsPath":"/metrics","startTimeout":"10m","stopTimeout":"30s","pools":[{"name":"replica","needs":{"gpus":4,"parallelism":{"tensor":1,"pipeline":4,"data":1}},"argv":["llama-server","--model","${weights}","--alias","m","--ctx-size","16384","--parallel","4","--metrics"],"flags":["--recipe","--release"]}]}"#);
-    assert_eq!(template.unsupported(), None);
+    assert_eq!(template.limits(), []);
 }

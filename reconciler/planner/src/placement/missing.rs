@@ -98,7 +98,7 @@ fn in_the_way(fleet: &FleetUsage<'_>, wants: &Wants) -> Option<(Name, Vec<UnitId
                 .map(|host| {
                     let back = host.held.iter().filter(|(unit, _)| leaving.contains(unit));
                     let back: u32 = back.map(|(_, amount)| amount).sum();
-                    if host.closed.is_some() { 0 } else { host.free(wants.resource) + back }
+                    if host.closed.is_some() { 0 } else { wants.of_host(host) + back }
                 })
                 .collect();
             if fit(&free, &wants.pools).is_some() {

@@ -7,6 +7,7 @@ mod usage;
 
 use denv_schema::launch::{LaunchTemplate, MemberPlace};
 use denv_schema::manifest::{PlacementRule, PoolName};
+use denv_schema::wire::Ability;
 use denv_schema::{Digest, Name, StageId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -101,6 +102,7 @@ struct Wants {
     resource: Resource,
     pools: Vec<PoolNeed>,
     total: u32,
+    abilities: Vec<Ability>,
 }
 
 impl Wants {
@@ -116,7 +118,14 @@ impl Wants {
         };
         let pools: Vec<PoolNeed> = template.pools.iter().map(need).collect();
         let total = pools.iter().map(|pool| pool.amount).fold(0, u32::saturating_add);
-        Wants { resource, pools, total }
+        Wants { resource, pools, total, abilities: template.asks().collect() }
+    }
+}
+
+impl Wants {
+    /// What a host has to give that a unit can use.
+    fn of_host(&self, host: &HostUsage<'_>) -> u32 {
+        if self.abilities.iter().all(|ability| host.can(*ability)) { host.free(self.resource) } else { 0 }
     }
 }
 
@@ -186,7 +195,7 @@ fn rank<'a>(
 
 /// On these hosts, by their places in the fleet.
 fn within(fleet: &FleetUsage<'_>, among: &[usize], wants: &Wants) -> Option<Hosts> {
-    let free: Vec<u32> = among.iter().map(|host| fleet.hosts[*host].free(wants.resource)).collect();
+    let free: Vec<u32> = among.iter().map(|host| wants.of_host(&fleet.hosts[*host])).collect();
     let mut hosts = fit(&free, &wants.pools)?;
     hosts.iter_mut().flatten().for_each(|host| *host = among[*host]);
     Some(hosts)
@@ -266,8 +275,12 @@ fn spot(
 
 /// What denv can't do yet, whatever room there is. Nothing is started that would be something else.
 fn unsupported(fleet: &FleetUsage<'_>, template: &LaunchTemplate) -> Option<String> {
-    if let Some(what) = template.unsupported() {
-        return Some(what.to_string());
+    if let Some(limit) = template.limits().first() {
+        return Some(limit.to_string());
+    }
+    let lacking = template.asks().find(|asked| fleet.hosts.iter().all(|host| !host.can(*asked)));
+    if let (Some(ability), false) = (lacking, fleet.hosts.is_empty()) {
+        return Some(ability.remedy().to_owned());
     }
     if let Some(most) = fleet.gpus_per_host {
         for pool in &template.pools {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use denv_schema::launch::PORTS_OF_A_MEMBER;
-use denv_schema::wire::Gpu;
+use denv_schema::wire::{Ability, Gpu};
 use denv_schema::{Digest, Name, StageId, UnitId};
 
 use super::Placement;
@@ -40,6 +40,7 @@ pub(super) struct HostUsage<'w> {
     /// Where other hosts reach it.
     pub address: &'w str,
     pub closed: Option<Closed>,
+    abilities: Option<&'w BTreeSet<Ability>>,
     domain: usize,
     pub gpus: &'w [Gpu],
     taken: Vec<u32>,
@@ -156,6 +157,7 @@ impl<'w> Usage<'w> {
                 name,
                 address: observed.map_or("", |observed| address(&observed.ingress)),
                 closed,
+                abilities: observed.map(|observed| &observed.report.inventory.abilities),
                 domain,
                 gpus,
                 taken: Vec::new(),
@@ -322,6 +324,10 @@ impl Zone {
 }
 
 impl HostUsage<'_> {
+    pub(super) fn can(&self, ability: Ability) -> bool {
+        self.abilities.is_some_and(|abilities| abilities.contains(&ability))
+    }
+
     /// All it has, taken or not.
     pub(super) fn all(&self, resource: Resource) -> u32 {
         match resource {

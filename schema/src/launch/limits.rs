@@ -1,0 +1,49 @@
+//! What a release asks of its engine or hosts that not all can do. It is said before anything moves, never started as something else.
+
+use std::fmt;
+
+use super::{LaunchTemplate, command, llama_cpp, sglang, tensorrt_llm, vllm};
+use crate::manifest::EngineKind;
+use crate::wire::Ability;
+
+/// What an engine can't do of what a release asks, or can't be told by flags.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineLimit {
+    /// The release's field that asks for it, as a JSON pointer.
+    pub field: String,
+    pub reason: String,
+    /// What to write instead.
+    pub remedy: &'static str,
+}
+
+impl EngineLimit {
+    pub(super) fn new(field: impl Into<String>, reason: impl Into<String>, remedy: &'static str) -> Self {
+        EngineLimit { field: field.into(), reason: reason.into(), remedy }
+    }
+}
+
+impl LaunchTemplate {
+    /// What a host must be able to do to run this.
+    pub fn asks(&self) -> impl Iterator<Item = Ability> {
+        let fetches = self.weights.as_ref().is_some_and(|weights| !weights.is_on_host());
+        let images = self.image.is_some().then_some(Ability::Images);
+        images.into_iter().chain(fetches.then_some(Ability::FetchWeights))
+    }
+
+    /// Everything in which the release asks too much of its engine.
+    pub fn limits(&self) -> Vec<EngineLimit> {
+        match self.engine {
+            EngineKind::LlamaCpp => llama_cpp::limits(self),
+            EngineKind::Vllm => vllm::limits(self),
+            EngineKind::Sglang => sglang::limits(self),
+            EngineKind::TensorrtLlm => tensorrt_llm::limits(self),
+            EngineKind::Command => command::limits(self),
+        }
+    }
+}
+
+impl fmt::Display for EngineLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.reason, self.remedy)
+    }
+}

@@ -177,3 +177,5 @@ fn a_new_release_is_spread_whatever_the_old_one_leaves_behind() {
     assert_eq!(bench.place_release("new", "chat/prod", 1), "h0 [1]");
     assert_eq!(bench.place_release("new", "chat/prod", 1), "h1 [1]");
 }
+
+mod racks;

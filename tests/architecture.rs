@@ -28,7 +28,7 @@ const FLOORS: [(&str, &[&[&str]]); 3] = [
             &["arguments"],
             &["link", "ingress"],
             &["runner"],
-            &["inventory", "supervisor", "runtimes", "weights"],
+            &["inventory", "reclaim", "supervisor", "runtimes", "weights"],
             &["journal"],
         ],
     ),

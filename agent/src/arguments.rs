@@ -4,6 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
+use denv_schema::{InvalidName, Name};
+
+use crate::reclaim::NoticeSource;
 
 /// Runs inference engines on this host as the control plane says.
 #[derive(Debug, Parser)]
@@ -51,6 +54,20 @@ pub struct Arguments {
     #[arg(long, env = "DENV_INVENTORY", value_name = "FILE")]
     pub inventory: Option<PathBuf>,
 
+    /// The scale-up domain that this host belongs to, for example its rack; a Host manifest's `domain` wins. Nothing: the
+    /// host by itself.
+    #[arg(long, env = "DENV_DOMAIN", value_name = "NAME", value_parser = name_or_nothing)]
+    pub domain: Option<PlaceName>,
+
+    /// What fails together with this host, for example its row or availability zone; a Host manifest's `failureDomain` wins.
+    #[arg(long, env = "DENV_FAILURE_DOMAIN", value_name = "NAME", value_parser = name_or_nothing)]
+    pub failure_domain: Option<PlaceName>,
+
+    /// Where the provider announces that it takes the host back: a file, or an address of its metadata service. By
+    /// default nobody looks.
+    #[arg(long, env = "DENV_RECLAIM_NOTICE", value_name = "FILE|URL")]
+    pub reclaim_notice: Option<NoticeSource>,
+
     /// The form of the log on standard error. RUST_LOG chooses what is in it.
     #[arg(long, env = "DENV_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
@@ -65,6 +82,14 @@ pub enum Verb {
 pub enum LogFormat {
     Text,
     Json,
+}
+
+/// The name of a place, or nothing: what fills in variables from labels leaves them empty where there is no label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaceName(pub Option<Name>);
+
+fn name_or_nothing(text: &str) -> Result<PlaceName, InvalidName> {
+    if text.is_empty() { Ok(PlaceName(None)) } else { text.parse().map(|name| PlaceName(Some(name))) }
 }
 
 /// A name is looked up each time it is dialled, so only its form is checked here.
@@ -88,6 +113,10 @@ Examples:
     denvd --server 127.0.0.1:7442 --token-file token-2 --state-dir ./host-2 \\
           --ingress-listen 127.0.0.1:7444 --inventory inventory.yaml
 
+  A spot host of AWS, and one of Google's:
+    denvd … --reclaim-notice http://169.254.169.254/latest/meta-data/spot/instance-action
+    denvd … --reclaim-notice http://metadata.google.internal/computeMetadata/v1/instance/preempted
+
 Ending denvd (SIGTERM) leaves the engines running; the next denvd adopts them. A systemd unit needs
 KillMode=process for that.";
 
@@ -109,5 +138,16 @@ mod tests {
             assert!(Arguments::try_parse_from(["denvd", "--server", bad]).is_err(), "{bad}");
         }
         assert!(Arguments::try_parse_from(["denvd", "walk", "--server", "a:1"]).is_err());
+    }
+
+    #[test]
+    fn a_place_without_a_name_is_none() {
+        let parse = |name: &str| {
+            Arguments::try_parse_from(["denvd", "--server", "a:1", "--domain", name])
+                .map(|it| it.domain.unwrap().0)
+        };
+        assert_eq!(parse("").unwrap(), None);
+        assert_eq!(parse("rack-7").unwrap().unwrap().as_str(), "rack-7");
+        assert!(parse("Rack 7").is_err());
     }
 }

@@ -16,11 +16,12 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, PlaceName};
 use crate::ingress;
 use crate::inventory::{self, InventoryError};
 use crate::journal::store::JournalFile;
 use crate::link::{Backoff, Link};
+use crate::reclaim;
 use crate::runner::{ResumeError, Runner, Setup};
 use crate::runtimes::EnginePath;
 use denv_schema::diagnostic::chain;
@@ -32,7 +33,10 @@ pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
     let listener =
         TcpListener::bind(listen).await.map_err(|source| DaemonError::Listen { address: listen, source })?;
     let advertised = advertised(&arguments, &listener);
-    let (inventory, problems) = inventory::read(arguments.inventory.as_deref())?;
+    let (mut inventory, problems) = inventory::read(arguments.inventory.as_deref())?;
+    let place = |given: &Option<PlaceName>| given.as_ref().and_then(|place| place.0.clone());
+    inventory.domain = place(&arguments.domain).or(inventory.domain);
+    inventory.failure_domain = place(&arguments.failure_domain).or(inventory.failure_domain);
     for problem in &problems {
         tracing::warn!("{problem}");
     }
@@ -64,6 +68,7 @@ pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
         ingress: advertised,
         inventory,
         problems,
+        reclaim: reclaim::watch(arguments.reclaim_notice),
         runner: runner.handle(),
     };
     let view = runner.handle().view();

@@ -64,7 +64,7 @@ fn machine() -> Result<Inventory, InventoryError> {
     // What this process may use, which in a container is less than the machine has.
     let cpus = std::thread::available_parallelism()
         .map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX));
-    Ok(Inventory { gpus: Vec::new(), cpus, memory_bytes: system.total_memory() })
+    Ok(Inventory { cpus, memory_bytes: system.total_memory(), ..Inventory::default() })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 //! | --- | --- |
 //! | main | `main`, [`daemon`], [`arguments`] |
 //! | streams | [`link`] to the control plane, [`ingress`] for gateways |
-//! | host | [`runner`], the queue and its members' tasks; [`inventory`] |
+//! | host | [`runner`], the queue and its members' tasks; [`inventory`]; [`reclaim`], its provider's notice |
 //! | cores and means | [`supervisor`], which decides; [`runtimes`], processes; [`weights`] |
 //! | record | [`journal`] |
 //!
@@ -23,6 +23,7 @@ pub mod ingress;
 pub mod inventory;
 pub mod journal;
 pub mod link;
+pub mod reclaim;
 pub mod runner;
 pub mod runtimes;
 pub mod supervisor;

@@ -88,6 +88,12 @@ pub struct Inventory {
     /// What the host's agent can do, beyond running programs that are on the host.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub abilities: BTreeSet<Ability>,
+    /// The scale-up domain that the host was told it belongs to; its manifest's wins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain: Option<Name>,
+    /// What the host was told fails together with it; its manifest's wins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure_domain: Option<Name>,
 }
 
 /// What some hosts can do and others can't.

@@ -13,6 +13,7 @@ use denv_schema::wire::Inventory;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
+use crate::reclaim::Reclaim;
 use crate::runner;
 pub use session::SessionError;
 
@@ -27,6 +28,8 @@ pub struct Link {
     pub inventory: Inventory,
     /// What is wrong with the host itself and does not change.
     pub problems: Vec<String>,
+    /// Whether the provider takes the host back.
+    pub reclaim: watch::Receiver<Reclaim>,
     pub runner: runner::Handle,
 }
 

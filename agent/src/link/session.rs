@@ -17,6 +17,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
 use super::Link;
+use crate::reclaim::Reclaim;
 use crate::runner::View;
 
 /// Why a stream ended, or did not begin.
@@ -66,7 +67,8 @@ impl Link {
 
         let (outbound, messages) = mpsc::channel(OUTBOUND);
         let mut view = self.runner.view();
-        let report = self.report(&view.borrow_and_update(), None);
+        let mut reclaim = self.reclaim.clone();
+        let report = self.report(&view.borrow_and_update(), &reclaim.borrow_and_update(), None);
         let hello = HostHello {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ingress: self.ingress.clone(),
@@ -83,7 +85,7 @@ impl Link {
         let (clock, clock_seen) = watch::channel(None);
         tokio::select! {
             error = self.listen(inbound, clock) => Err(error),
-            () = self.tell(outbound, view, clock_seen) => Err(SessionError::Closed),
+            () = self.tell(outbound, view, reclaim, clock_seen) => Err(SessionError::Closed),
         }
     }
 
@@ -116,6 +118,7 @@ impl Link {
         &self,
         outbound: mpsc::Sender<HostMessage>,
         mut view: watch::Receiver<View>,
+        mut reclaim: watch::Receiver<Reclaim>,
         mut clock: watch::Receiver<Option<String>>,
     ) {
         let mut answers = self.runner.answers();
@@ -135,9 +138,11 @@ impl Link {
             tokio::select! {
                 Ok(()) = answers.changed() => {}
                 Ok(()) = view.changed() => report_at = report_at.min(Instant::now() + COALESCE),
+                Ok(()) = reclaim.changed() => report_at = report_at.min(Instant::now() + COALESCE),
                 Ok(()) = clock.changed() => report_at = report_at.min(Instant::now() + COALESCE),
                 () = tokio::time::sleep_until(report_at) => {
-                    let report = self.report(&view.borrow_and_update(), clock.borrow_and_update().clone());
+                    let clock = clock.borrow_and_update().clone();
+                    let report = self.report(&view.borrow_and_update(), &reclaim.borrow_and_update(), clock);
                     if outbound.send(HostMessage::Report(report)).await.is_err() {
                         return;
                     }
@@ -148,10 +153,17 @@ impl Link {
         }
     }
 
-    fn report(&self, view: &View, clock: Option<String>) -> HostReport {
+    fn report(&self, view: &View, reclaim: &Reclaim, clock: Option<String>) -> HostReport {
         let members = view.members.iter().map(|(id, member)| (id.clone(), member.report.clone())).collect();
-        let problems = self.problems.iter().chain(&view.problems).cloned().chain(clock).collect();
-        HostReport { inventory: self.inventory.clone(), members, problems, reclaim: None }
+        let problems = self
+            .problems
+            .iter()
+            .chain(&view.problems)
+            .chain(&reclaim.problem)
+            .cloned()
+            .chain(clock)
+            .collect();
+        HostReport { inventory: self.inventory.clone(), members, problems, reclaim: reclaim.at }
     }
 }
 

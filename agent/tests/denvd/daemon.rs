@@ -21,11 +21,22 @@ struct Denvd {
     state_dir: PathBuf,
     token: Option<String>,
     ingress: Option<String>,
+    options: Vec<String>,
 }
 
 impl Denvd {
     fn new(host: &Host, server: impl ToString) -> Self {
-        Denvd { server: server.to_string(), state_dir: host.state_dir(), token: None, ingress: None }
+        Denvd {
+            server: server.to_string(),
+            state_dir: host.state_dir(),
+            token: None,
+            ingress: None,
+            options: vec![],
+        }
+    }
+
+    fn with_options(self, options: &[&str]) -> Self {
+        Denvd { options: options.iter().map(ToString::to_string).collect(), ..self }
     }
 
     fn with_token(self, token: impl ToString) -> Self {
@@ -41,6 +52,7 @@ impl Denvd {
             .arg(&self.state_dir)
             .arg("--engine-path")
             .arg(engine_dir())
+            .args(&self.options)
             .env_remove("DENV_JOIN_TOKEN")
             .env("RUST_LOG", "info")
             .stderr(Stdio::piped())
@@ -159,6 +171,30 @@ async fn a_clock_that_is_off_is_told_and_changes_nothing_else() {
     // Set right, it is a problem no more.
     session.welcome(1).await;
     session.report(|report| report.problems.is_empty()).await;
+    ends(denvd).await;
+}
+
+#[tokio::test]
+async fn a_host_says_where_it_stands_and_that_it_goes_away() {
+    let host = Host::new();
+    let mut plane = Fake::start(&authority()).await;
+    let notice = host.state_dir().join("notice");
+    let options =
+        ["--domain", "rack-1", "--failure-domain", "row-a", "--reclaim-notice", notice.to_str().unwrap()];
+    let denvd = Denvd::new(&host, plane.address).with_token(&plane.token).with_options(&options).start();
+    let mut session = plane.session().await;
+    let report = &session.hello.report;
+    let place = |name: &Option<denv_schema::Name>| name.as_ref().map(ToString::to_string);
+    let inventory = &report.inventory;
+    assert_eq!(
+        place(&inventory.domain).zip(place(&inventory.failure_domain)),
+        Some(("rack-1".to_owned(), "row-a".to_owned()))
+    );
+    assert_eq!(report.reclaim, None);
+    session.welcome(1).await;
+    std::fs::write(&notice, "2027-01-01T00:02:00Z").unwrap();
+    let report = session.report(|report| report.reclaim.is_some()).await;
+    assert_eq!(report.reclaim, Some("2027-01-01T00:02:00Z".parse().unwrap()));
     ends(denvd).await;
 }
 

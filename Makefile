@@ -4,7 +4,7 @@
 ENGINE := target/engines/llama-cpp
 CLIENTS := target/clients
 
-.PHONY: demo test up down engine bench fmt lint
+.PHONY: demo test up down engine bench soak fmt lint
 
 demo: release engine
 	@target/release/denv-demo run
@@ -38,6 +38,10 @@ nextest:
 # One selection of packages throughout, so that dependencies are built once.
 bench: release
 	cargo bench --locked --workspace --bench validate --bench manifests --bench source --bench plan --bench hot_path --bench throughput --bench figures
+
+# Simulated worlds beyond those of `make test`: `make soak SEEDS=100000`, or the one that failed: `make soak SEED=7`.
+soak:
+	SEEDS=$(SEEDS) SEED=$(SEED) FROM=$(FROM) cargo test --release --locked -p denv-planner --test simulation -- --ignored --nocapture seeds::soak
 
 fmt:
 	cargo fmt --all

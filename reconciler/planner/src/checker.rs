@@ -252,16 +252,16 @@ fn budget(
     drained: &[(&UnitId, &UnitRecord)],
     found: &mut Vec<Violation>,
 ) {
+    // What its provider takes back ends whatever denv does.
+    let drained: Vec<_> =
+        drained.iter().filter(|(_, record)| reclaimed(world, record).is_none()).copied().collect();
     if crate::loss::brake(world).is_some() {
-        for (id, record) in drained {
+        for (id, record) in &drained {
             if matches!(status(world, id, record), UnitStatus::Silent { .. }) {
                 found.push(Violation::RemovedWhileBlind { unit: (*id).clone() });
             }
         }
     }
-    // What its provider takes back ends whatever denv does.
-    let drained: Vec<_> =
-        drained.iter().filter(|(_, record)| reclaimed(world, record).is_none()).copied().collect();
     // A stage that no manifest has keeps nothing; one with nothing good to keep has no floor.
     let Some(spec) = world.catalog.stages.get(stage) else { return };
     let gone = count(drained.iter().filter(|(id, record)| is_ready(world, id, record)));

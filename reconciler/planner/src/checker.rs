@@ -218,7 +218,10 @@ fn start(world: &World<'_>, after: &Records, unit: &UnitId, record: &UnitRecord,
     let domains: BTreeSet<&Name> = record
         .members
         .iter()
-        .map(|member| spec(&member.host).and_then(|spec| spec.domain.as_ref()).unwrap_or(&member.host))
+        .filter_map(|member| {
+            let (name, spec) = world.catalog.hosts.get_key_value(&member.host)?;
+            Some(world.domain(name, spec))
+        })
         .collect();
     if template.placement == PlacementRule::SameDomain && domains.len() > 1 {
         found.push(Violation::SpansDomains { unit: unit.clone() });

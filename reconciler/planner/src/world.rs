@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use denv_schema::manifest::HostSpec;
 use denv_schema::wire::{GatewayReport, HostReport, MemberReport, SILENCE};
 use denv_schema::{Catalog, Name};
 use jiff::{SignedDuration, Timestamp};
@@ -57,7 +58,7 @@ pub(crate) const GATEWAY_LOST_AFTER: Duration = Duration::from_secs(60);
 /// The last gateway to fall silent has been taken away for good after this long, and was lost to a fault before.
 const GATEWAY_FORGOTTEN_AFTER: Duration = Duration::from_secs(86_400);
 
-impl World<'_> {
+impl<'w> World<'w> {
     pub(crate) fn host(&self, name: &Name) -> Option<&HostObserved> {
         self.observed.hosts.get(name)
     }
@@ -76,6 +77,18 @@ impl World<'_> {
     /// Whether all of the unit's hosts are.
     pub(crate) fn all_connected(&self, unit: &UnitRecord) -> bool {
         unit.members.iter().all(|member| self.is_connected(&member.host))
+    }
+
+    /// What fails together with a host: what its manifest says, or else the host; by itself, its domain.
+    pub(crate) fn failure_domain(&self, name: &'w Name, spec: &'w HostSpec) -> &'w Name {
+        let told = || self.observed.hosts.get(name)?.report.inventory.failure_domain.as_ref();
+        spec.failure_domain.as_ref().or_else(told).unwrap_or_else(|| self.domain(name, spec))
+    }
+
+    /// The scale-up domain of a host: what its manifest says, or else the host; by itself, it is one.
+    pub(crate) fn domain(&self, name: &'w Name, spec: &'w HostSpec) -> &'w Name {
+        let told = || self.observed.hosts.get(name)?.report.inventory.domain.as_ref();
+        spec.domain.as_ref().or_else(told).unwrap_or(name)
     }
 
     /// Since when a host has been silent: now, while it is connected.

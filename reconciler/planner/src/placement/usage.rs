@@ -134,8 +134,7 @@ impl<'w> Usage<'w> {
             let gpus = observed.map_or(&[][..], |observed| &observed.report.inventory.gpus);
             let (free_gpus, cpu_slots) = (count(gpus.len()), host.cpu_slots.unwrap_or(0));
             let fleet = usage.fleets.entry(&host.fleet).or_default();
-            let domain_name = host.domain.as_ref().unwrap_or(name);
-            let zone_name = host.failure_domain.as_ref().unwrap_or(domain_name);
+            let (domain_name, zone_name) = (world.domain(name, host), world.failure_domain(name, host));
             let zone = *zones.entry((&host.fleet, zone_name)).or_insert_with(|| {
                 fleet.zones.push(Zone::default());
                 fleet.zones.len() - 1

@@ -13,6 +13,7 @@ mod digest;
 pub mod edit;
 pub mod launch;
 pub mod manifest;
+pub mod measures;
 mod name;
 pub mod permission;
 pub mod quantity;

@@ -4,6 +4,8 @@
 //! Messages are JSON on gRPC streams. A receiver ignores fields it does not know, so parts may be upgraded one at
 //! a time.
 
+mod test;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -11,6 +13,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::launch::LaunchSpec;
+pub use test::{
+    Answer, CaseAnswer, LONGEST_ANSWER, MOST_PROMPTS, Prompt, Said, TestId, TestRequest, TestResult, ToolCall,
+};
+
 use crate::{Digest, MemberId, Name, StageId, UnitId};
 
 /// A leader's fencing term. A receiver refuses a term lower than one it has seen.

@@ -20,6 +20,13 @@ impl Share {
         Share(percent * 1000)
     }
 
+    /// The nearest to a part of one. Nothing where that is no share at all, or more than 1000%.
+    pub fn from_ratio(ratio: f64) -> Option<Self> {
+        let thousandths = (ratio * 100_000.0).round();
+        // The range is checked first.
+        (0.0..=1_000_000.0).contains(&thousandths).then_some(Share(thousandths as u32))
+    }
+
     /// In thousandths of a per cent.
     pub fn thousandths_of_a_percent(self) -> u32 {
         self.0
@@ -99,6 +106,15 @@ impl JsonSchema for Share {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_are_made_of_what_was_measured() {
+        assert_eq!(Share::from_ratio(0.125), Some(Share(12_500)));
+        assert_eq!(Share::from_ratio(0.0), Some(Share(0)));
+        for bad in [-0.1, 10.1, f64::NAN, f64::INFINITY] {
+            assert_eq!(Share::from_ratio(bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn shares_read_as_people_write_them() {

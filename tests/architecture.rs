@@ -27,6 +27,7 @@ const FLOORS: [(&str, &[&[&str]]); 3] = [
             &["daemon"],
             &["arguments"],
             &["link", "ingress"],
+            &["engines"],
             &["runner"],
             &["inventory", "reclaim", "supervisor", "runtimes", "weights"],
             &["journal"],

@@ -17,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::arguments::{Arguments, PlaceName};
+use crate::engines;
 use crate::ingress;
 use crate::inventory::{self, InventoryError};
 use crate::journal::store::JournalFile;
@@ -25,6 +26,7 @@ use crate::reclaim;
 use crate::runner::{ResumeError, Runner, Setup};
 use crate::runtimes::EnginePath;
 use denv_schema::diagnostic::chain;
+use denv_schema::measures::HostMeasures;
 
 /// Runs denvd until SIGTERM or SIGINT. Engines run on after it.
 pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
@@ -62,6 +64,8 @@ pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
     let (fresh, credentials) = watch::channel(Arc::new(credentials));
     tokio::spawn(enrolment::keep_fresh(arguments.server.clone(), dir, fresh));
     tokio::spawn(renew_ingress(credentials.clone(), tls));
+    let (measured, measures) = watch::channel(HostMeasures::default());
+    tokio::spawn(engines::keep_measured(runner.handle().view(), measured));
     let link = Link {
         server: arguments.server,
         credentials,
@@ -70,6 +74,7 @@ pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
         problems,
         reclaim: reclaim::watch(arguments.reclaim_notice),
         runner: runner.handle(),
+        measures,
     };
     let view = runner.handle().view();
     tokio::select! {

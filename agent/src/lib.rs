@@ -11,6 +11,7 @@
 //! | --- | --- |
 //! | main | `main`, [`daemon`], [`arguments`] |
 //! | streams | [`link`] to the control plane, [`ingress`] for gateways |
+//! | questions | [`engines`], which asks the engines of this host |
 //! | host | [`runner`], the queue and its members' tasks; [`inventory`]; [`reclaim`], its provider's notice |
 //! | cores and means | [`supervisor`], which decides; [`runtimes`], processes; [`weights`] |
 //! | record | [`journal`] |
@@ -19,6 +20,7 @@
 
 pub mod arguments;
 pub mod daemon;
+pub mod engines;
 pub mod ingress;
 pub mod inventory;
 pub mod journal;

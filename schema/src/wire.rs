@@ -13,11 +13,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::launch::LaunchSpec;
+use crate::measures::{GatewayMeasures, HostMeasures};
+use crate::{Digest, MemberId, Name, StageId, UnitId};
+
 pub use test::{
     Answer, CaseAnswer, LONGEST_ANSWER, MOST_PROMPTS, Prompt, Said, TestId, TestRequest, TestResult, ToolCall,
 };
-
-use crate::{Digest, MemberId, Name, StageId, UnitId};
 
 /// A leader's fencing term. A receiver refuses a term lower than one it has seen.
 pub type Term = u64;
@@ -61,6 +62,10 @@ pub enum HostMessage {
     /// Everything the host sees, whole, whenever it changes and at least every [`REPORT_INTERVAL`].
     Report(HostReport),
     Result(CommandResult),
+    /// What its engines tell of themselves, whole, whenever it changes and at most every [`crate::measures::MEASURE_INTERVAL`].
+    Measured(HostMeasures),
+    /// What an engine answered to a test's prompts.
+    Tested(TestResult),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -191,6 +196,8 @@ pub enum HostInstruction {
     ResultTaken {
         id: CommandId,
     },
+    /// Asks an engine something. Nothing is kept of it: on a stream that ends it is given up, and asked anew on the next.
+    Test(TestRequest),
 }
 
 /// Derived from what it does, so the same step planned twice is one command.
@@ -260,6 +267,8 @@ pub enum GatewayMessage {
     /// What the gateway routes to now, whole, whenever it changes and at least every [`REPORT_INTERVAL`].
     Report(GatewayReport),
     Usage(UsageBatch),
+    /// What the gateway has counted of units, every [`crate::measures::MEASURE_INTERVAL`] where something has happened.
+    Measured(GatewayMeasures),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use denv_link::Credentials;
+use denv_schema::measures::HostMeasures;
 use denv_schema::wire::Inventory;
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -31,6 +32,8 @@ pub struct Link {
     /// Whether the provider takes the host back.
     pub reclaim: watch::Receiver<Reclaim>,
     pub runner: runner::Handle,
+    /// What the engines tell of themselves.
+    pub measures: watch::Receiver<HostMeasures>,
 }
 
 impl Link {

@@ -8,15 +8,17 @@ use denv_link::rpc::control_plane_client::ControlPlaneClient;
 use denv_link::{Identity, MAX_MESSAGE_BYTES};
 use denv_schema::quantity::Period;
 use denv_schema::wire::{
-    CommandResult, HostHello, HostInstruction, HostMessage, HostReport, REPORT_INTERVAL, SILENCE,
+    CommandResult, HostHello, HostInstruction, HostMessage, HostReport, REPORT_INTERVAL, SILENCE, TestRequest,
 };
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use tonic::{Code, Status, Streaming};
 
 use super::Link;
+use crate::engines;
 use crate::reclaim::Reclaim;
 use crate::runner::View;
 
@@ -45,6 +47,8 @@ pub enum SessionError {
 const COALESCE: Duration = Duration::from_millis(50);
 /// Messages on their way out; more would only be older reports.
 const OUTBOUND: usize = 4;
+/// Tests of different engines go on beside each other.
+const TESTS_AT_ONCE: usize = 4;
 
 impl Link {
     /// One stream, from dialling to its end.
@@ -83,9 +87,24 @@ impl Link {
 
         // Reading and writing don't wait for each other: a control plane that is slow to read still commands.
         let (clock, clock_seen) = watch::channel(None);
+        let (tests, asked) = mpsc::unbounded_channel();
         tokio::select! {
-            error = self.listen(inbound, clock) => Err(error),
-            () = self.tell(outbound, view, reclaim, clock_seen) => Err(SessionError::Closed),
+            error = self.listen(inbound, clock, tests) => Err(error),
+            () = self.tell(outbound.clone(), view, reclaim, clock_seen) => Err(SessionError::Closed),
+            () = self.test(asked, outbound) => Err(SessionError::Closed),
+        }
+    }
+
+    /// Puts tests to the engines, a few at once. What is under way is given up with the stream.
+    async fn test(&self, asked: mpsc::UnboundedReceiver<TestRequest>, outbound: mpsc::Sender<HostMessage>) {
+        let results = UnboundedReceiverStream::new(asked)
+            .map(|request| engines::answer(self.runner.view(), request))
+            .buffer_unordered(TESTS_AT_ONCE);
+        let mut results = std::pin::pin!(results);
+        while let Some(result) = results.next().await {
+            if outbound.send(HostMessage::Tested(result)).await.is_err() {
+                return;
+            }
         }
     }
 
@@ -93,6 +112,7 @@ impl Link {
         &self,
         mut inbound: Streaming<HostInstruction>,
         clock: watch::Sender<Option<String>>,
+        tests: mpsc::UnboundedSender<TestRequest>,
     ) -> SessionError {
         loop {
             match inbound.message().await {
@@ -107,6 +127,8 @@ impl Link {
                 }
                 Ok(Some(HostInstruction::Command(command))) => self.runner.command(command).await,
                 Ok(Some(HostInstruction::ResultTaken { id })) => self.runner.answer_taken(id).await,
+                // The receiver lives as long as this.
+                Ok(Some(HostInstruction::Test(request))) => drop(tests.send(request)),
                 Ok(None) => return SessionError::Closed,
                 Err(status) => return ended(status),
             }
@@ -122,6 +144,9 @@ impl Link {
         mut clock: watch::Receiver<Option<String>>,
     ) {
         let mut answers = self.runner.answers();
+        let mut measures = self.measures.clone();
+        // A new stream begins with what is known.
+        measures.mark_changed();
         let mut answered = 0;
         let mut report_at = Instant::now() + REPORT_INTERVAL;
         loop {
@@ -137,6 +162,12 @@ impl Link {
             }
             tokio::select! {
                 Ok(()) = answers.changed() => {}
+                Ok(()) = measures.changed() => {
+                    let measured = measures.borrow_and_update().clone();
+                    if outbound.send(HostMessage::Measured(measured)).await.is_err() {
+                        return;
+                    }
+                }
                 Ok(()) = view.changed() => report_at = report_at.min(Instant::now() + COALESCE),
                 Ok(()) = reclaim.changed() => report_at = report_at.min(Instant::now() + COALESCE),
                 Ok(()) = clock.changed() => report_at = report_at.min(Instant::now() + COALESCE),

@@ -245,7 +245,7 @@ impl Member {
             ends_in_a_row: self.supervised.ends_in_a_row(),
             reason: self.supervised.reason().map(str::to_owned),
         };
-        let shown = MemberView { report, port };
+        let shown = MemberView { report, port, spec: Some(self.spec.clone()) };
         view.send_if_modified(|view| {
             let changed = view.members.get(&self.id) != Some(&shown);
             if changed {

@@ -324,7 +324,7 @@ impl Queue {
             ends_in_a_row: 0,
             reason: None,
         };
-        let shown = MemberView { report, port: None };
+        let shown = MemberView { report, port: None, spec: None };
         self.view.send_modify(|view| {
             view.members.insert(member.clone(), shown);
             view.forget_long_stopped();

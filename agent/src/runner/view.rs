@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use denv_schema::MemberId;
+use denv_schema::launch::LaunchSpec;
 use denv_schema::wire::{CommandId, CommandOutcome, MemberReport, MemberState};
 
 /// What the runner shows of its members.
@@ -16,6 +18,8 @@ pub struct MemberView {
     pub report: MemberReport,
     /// Where its engine serves on loopback, while one runs.
     pub port: Option<u16>,
+    /// What it runs, unless it was stopped long ago.
+    pub spec: Option<Arc<LaunchSpec>>,
 }
 
 /// Stopped members that are still shown: more than end at once on any host, few enough that reports stay small. One

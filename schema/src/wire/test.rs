@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use super::{Generation, Term};
+use super::Generation;
 use crate::manifest::{ParityCase, ParityMessage, ParityTool};
 use crate::quantity::Period;
 use crate::{MemberId, Name};
@@ -27,7 +28,6 @@ impl std::fmt::Display for TestId {
 #[serde(rename_all = "camelCase")]
 pub struct TestRequest {
     pub id: TestId,
-    pub term: Term,
     pub member: MemberId,
     /// Another generation of the member is not asked.
     pub generation: Generation,
@@ -63,6 +63,20 @@ impl From<&ParityCase> for Prompt {
             tools: tools.clone(),
             max_tokens: *max_tokens,
         }
+    }
+}
+
+impl Prompt {
+    /// The body of the chat completions request that asks it.
+    pub fn request(&self, model: &str) -> Value {
+        let mut body = json!({
+            "model": model, "messages": self.messages, "max_tokens": self.max_tokens, "temperature": 0, "stream": false,
+        });
+        if !self.tools.is_empty() {
+            let tools = self.tools.iter().map(|tool| json!({ "type": "function", "function": tool }));
+            body["tools"] = tools.collect();
+        }
+        body
     }
 }
 
@@ -117,4 +131,82 @@ pub struct ToolCall {
     pub name: String,
     /// JSON, as the model wrote it.
     pub arguments: String,
+}
+
+const LONGEST_MESSAGE: usize = 500;
+
+impl Said {
+    /// What a chat completions server answered.
+    pub fn read(status: u16, body: &[u8]) -> Self {
+        if status != 200 {
+            return Said::Error { status, message: message(body) };
+        }
+        let unreadable = |reason: &str| Said::Unreadable { reason: reason.to_owned() };
+        let Ok(body) = serde_json::from_slice::<Value>(body) else { return unreadable("it is no JSON") };
+        let choice = &body["choices"][0];
+        let Some(message) = choice["message"].as_object() else { return unreadable("it holds no message") };
+        let text = message.get("content").and_then(Value::as_str).unwrap_or_default().to_owned();
+        if text.len() > LONGEST_ANSWER {
+            return Said::Unreadable { reason: format!("it is longer than {LONGEST_ANSWER} bytes") };
+        }
+        let calls = message.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
+        let tool_calls = calls.map(|call| {
+            let (name, arguments) = (&call["function"]["name"], &call["function"]["arguments"]);
+            // Some engines write arguments as JSON itself, not as a text of it.
+            let arguments = arguments.as_str().map_or_else(|| arguments.to_string(), str::to_owned);
+            ToolCall { name: name.as_str().unwrap_or_default().to_owned(), arguments }
+        });
+        Said::Answer(Answer {
+            text,
+            tool_calls: tool_calls.collect(),
+            finish_reason: choice["finish_reason"].as_str().map(str::to_owned),
+        })
+    }
+}
+
+/// What an error says, in whichever form.
+fn message(body: &[u8]) -> String {
+    let json: Option<Value> = serde_json::from_slice(body).ok();
+    let said = json.as_ref().and_then(|json| {
+        [&json["error"]["message"], &json["message"], &json["error"], &json["detail"]]
+            .into_iter()
+            .find_map(Value::as_str)
+    });
+    let text = said.map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned);
+    text.trim().chars().take(LONGEST_MESSAGE).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_asks_in_openais_words() {
+        let prompt: Prompt = serde_json::from_value(json!({
+            "case": "weather", "messages": [{"role": "user", "content": "Weather?"}], "maxTokens": 9,
+            "tools": [{"name": "weather", "parameters": {"type": "object"}}]
+        }))
+        .unwrap();
+        insta::assert_snapshot!(prompt.request("m"), @r#"{"model":"m","messages":[{"role":"user","content":"Weather?"}],"max_tokens":9,"temperature":0,"stream":false,"tools":[{"type":"function","function":{"name":"weather","parameters":{"type":"object"}}}]}"#);
+    }
+
+    #[test]
+    fn answers_are_read_as_engines_write_them() {
+        let llama = r#"{"choices":[{"finish_reason":"length","index":0,"message":{"role":"assistant","content":"raum"}}]}"#;
+        let Said::Answer(answer) = Said::read(200, llama.as_bytes()) else { panic!("an answer") };
+        assert_eq!((answer.text.as_str(), answer.finish_reason.as_deref()), ("raum", Some("length")));
+        let vllm = r#"{"choices":[{"message":{"content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"weather","arguments":"{\"city\": \"Paris\"}"}}]},"finish_reason":"tool_calls"}]}"#;
+        let Said::Answer(answer) = Said::read(200, vllm.as_bytes()) else { panic!("an answer") };
+        assert_eq!(answer.tool_calls[0].arguments, r#"{"city": "Paris"}"#);
+        let error = r#"{"error":{"message":"too many tokens","code":400}}"#;
+        assert_eq!(
+            Said::read(400, error.as_bytes()),
+            Said::Error { status: 400, message: "too many tokens".to_owned() }
+        );
+        for bad in ["", "[]", "{}", r#"{"choices":[]}"#] {
+            assert!(matches!(Said::read(200, bad.as_bytes()), Said::Unreadable { .. }), "{bad}");
+        }
+        let long = json!({"choices": [{"message": {"content": "x".repeat(LONGEST_ANSWER + 1)}}]}).to_string();
+        assert!(matches!(Said::read(200, long.as_bytes()), Said::Unreadable { .. }));
+    }
 }

@@ -3,6 +3,7 @@
 //! It owns when something is said. It refuses to serve: what it receives it hands down, and without a control
 //! plane everything below goes on by what was received last.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +13,8 @@ use denv_link::dial::{self, DialError};
 use denv_link::enrolment::GRPC;
 use denv_link::rpc::control_plane_client::ControlPlaneClient;
 use denv_link::{Credentials, Identity, MAX_MESSAGE_BYTES};
+use denv_schema::UnitId;
+use denv_schema::measures::{GatewayMeasures, MEASURE_INTERVAL, UnitMeasures};
 use denv_schema::wire::{GatewayHello, GatewayInstruction, GatewayMessage, REPORT_INTERVAL};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
@@ -30,6 +33,8 @@ pub(crate) struct ControlPlane {
     pub(crate) credentials: watch::Receiver<Arc<Credentials>>,
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) known: LastKnown,
+    /// When the process began to count.
+    pub(crate) begun: Timestamp,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +108,7 @@ impl ControlPlane {
         let mut reported = Instant::now();
         let mut report_at = reported + REPORT_INTERVAL;
         let mut usage = UsageStream::new(&proxy);
+        let mut measures = MeasureStream::default();
         loop {
             tokio::select! {
                 instruction = inbox.message() => {
@@ -125,6 +131,14 @@ impl ControlPlane {
                     let _ = outbox.try_send(GatewayMessage::Report(proxy.report()));
                     reported = Instant::now();
                     report_at = reported + REPORT_INTERVAL;
+                }
+                () = tokio::time::sleep_until(measures.at) => {
+                    if let Some(measured) = measures.next(self.begun, &proxy)
+                        && outbox.try_send(GatewayMessage::Measured(measured)).is_err()
+                    {
+                        // Counters only grow: the next time says it all.
+                        measures.said.clear();
+                    }
                 }
                 () = proxy.meter.recorded() => usage.soon(),
                 () = tokio::time::sleep_until(usage.at) => usage.send(&proxy, &outbox).await,
@@ -154,6 +168,30 @@ impl ControlPlane {
             let error = &error as &dyn Error;
             tracing::error!(error, "a restart without the control plane would serve by older knowledge");
         }
+    }
+}
+
+/// Says what units did, now and then, of those that did something since it was last said.
+struct MeasureStream {
+    at: Instant,
+    said: BTreeMap<UnitId, UnitMeasures>,
+}
+
+impl Default for MeasureStream {
+    fn default() -> Self {
+        MeasureStream { at: Instant::now(), said: BTreeMap::new() }
+    }
+}
+
+impl MeasureStream {
+    fn next(&mut self, begun: Timestamp, proxy: &Proxy) -> Option<GatewayMeasures> {
+        self.at = Instant::now() + MEASURE_INTERVAL;
+        let now: BTreeMap<UnitId, UnitMeasures> = proxy.units.measures().collect();
+        let moved = |(id, measures): &(&UnitId, &UnitMeasures)| self.said.get(*id) != Some(*measures);
+        let units: BTreeMap<_, _> =
+            now.iter().filter(moved).map(|(id, measures)| (id.clone(), measures.clone())).collect();
+        self.said = now;
+        (!units.is_empty()).then_some(GatewayMeasures { begun, units })
     }
 }
 

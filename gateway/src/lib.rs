@@ -35,6 +35,7 @@ pub mod process;
 mod proxy;
 pub mod request;
 pub mod routing;
+mod tally;
 mod units;
 
 pub use meter::{Disk, Files, Segment};

@@ -12,6 +12,7 @@ use denv_link::credentials::CredentialsError;
 use denv_link::dial::DialError;
 use denv_link::enrolment::{self, EnrolError};
 use denv_link::{Credentials, Identity, JoinToken, Role};
+use jiff::Timestamp;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -127,7 +128,14 @@ impl Gateway {
         let dir = settings.credentials_dir();
         tasks.spawn(enrolment::keep_fresh(settings.server.clone(), dir, credentials_sender));
         let Settings { server, state_dir, .. } = settings;
-        let control_plane = ControlPlane { server, state_dir, credentials, proxy: proxy.clone(), known };
+        let control_plane = ControlPlane {
+            server,
+            state_dir,
+            credentials,
+            proxy: proxy.clone(),
+            known,
+            begun: Timestamp::now(),
+        };
         tasks.spawn(control_plane.attend());
         Ok(Gateway { proxy, tasks, _lock: lock })
     }

@@ -125,9 +125,14 @@ impl Events {
         self.usage
     }
 
+    /// How much was generated so far: engines send about one token a chunk.
+    pub fn generated(&self) -> u64 {
+        self.content_chunks + self.reasoning_chunks
+    }
+
     /// A count of what was generated for when the engine said nothing: engines send about one token a chunk.
     pub fn estimated_usage(&self, input: u64) -> TokenCounts {
-        let output = self.content_chunks + self.reasoning_chunks;
+        let output = self.generated();
         TokenCounts { input, cached_input: 0, output, reasoning: self.reasoning_chunks }
     }
 

@@ -70,10 +70,12 @@ impl<'a> Attempts<'a> {
             let unit = lease.unit();
             settlement.on(unit);
             let body = chat.body_for(&unit.route.model);
-            let sent = heard_from(unit, self.proxy.engine_silence, lease.send(headers.clone(), body)).await?;
+            let sent = heard_from(unit, self.proxy.engine_silence, lease.send(headers.clone(), body)).await;
+            let sent = sent.inspect_err(|_| unit.tally().failed())?;
             let sent = match sent {
                 Ok(sent) => sent,
                 Err(lost) => {
+                    unit.tally().unreached();
                     self.ended_early(unit, &lost)?;
                     drop(lease);
                     lease = self.acquire()?;
@@ -83,6 +85,7 @@ impl<'a> Attempts<'a> {
             match sent {
                 Err(SendError::Connect(error)) => {
                     note(unit, "cannot be reached", &error);
+                    unit.tally().unreached();
                     unit.eject();
                     self.again(unit, RetryReason::NotConnected, ProxyError::NoUnit(NoUnit::NoneReady));
                 }
@@ -91,6 +94,8 @@ impl<'a> Attempts<'a> {
                     unit.doubt();
                     if reused {
                         self.doubtful = Some(unit.clone());
+                    } else {
+                        unit.tally().failed();
                     }
                     self.may_begin_again()?;
                     self.again(unit, RetryReason::EndedEarly, ProxyError::EngineEnded);
@@ -101,15 +106,19 @@ impl<'a> Attempts<'a> {
                         if head.status.is_server_error() {
                             unit.eject();
                         }
+                        unit.tally().unreached();
                         self.again(unit, RetryReason::NotBegun, ProxyError::NoUnit(NoUnit::NoneReady));
                     } else if head.status == StatusCode::BAD_GATEWAY {
                         // Engines say no such thing: the ingress does, when its engine ends with a request in work.
+                        unit.tally().failed();
                         unit.doubt();
                         self.may_begin_again()?;
                         self.again(unit, RetryReason::EndedEarly, ProxyError::EngineEnded);
-                    } else if head.status.is_server_error()
-                        && let Some(other) = self.after_engine_error(unit)
-                    {
+                    } else if head.status.is_server_error() {
+                        unit.tally().failed();
+                        let Some(other) = self.after_engine_error(unit) else {
+                            return Ok(Begun { head, body, connection, lease });
+                        };
                         lease = other;
                         continue;
                     } else {
@@ -125,6 +134,10 @@ impl<'a> Attempts<'a> {
 
     /// The answer broke off before the client saw any of it.
     pub(super) fn broke_off(&mut self, lease: &Lease, error: BodyError) -> Result<(), ProxyError> {
+        match error {
+            BodyError::UnitLost(_) => lease.unit().tally().unreached(),
+            BodyError::TooLarge | BodyError::Broken(_) | BodyError::Empty => lease.unit().tally().failed(),
+        }
         self.ended_early(lease.unit(), &error)
     }
 

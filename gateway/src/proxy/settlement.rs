@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use denv_schema::wire::{RequestOutcome, TokenCounts, UsageRecord};
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 use crate::admission::{Grant, Model};
 use crate::metrics::Outcome;
@@ -18,8 +19,8 @@ pub(super) struct Settlement {
     model: Arc<Model>,
     request: String,
     estimated_input: u64,
-    /// The unit that works on it, once there is one.
-    unit: Option<Arc<Unit>>,
+    /// The unit that works on it, once there is one, and since when.
+    unit: Option<(Arc<Unit>, Instant)>,
     open: bool,
 }
 
@@ -36,7 +37,12 @@ impl Settlement {
 
     /// It is given to a unit, or to another one.
     pub(super) fn on(&mut self, unit: &Arc<Unit>) {
-        self.unit = Some(unit.clone());
+        self.unit = Some((unit.clone(), Instant::now()));
+    }
+
+    /// The unit that works on it, and since when.
+    pub(super) fn unit(&self) -> Option<(&Unit, Instant)> {
+        self.unit.as_ref().map(|(unit, since)| (unit.as_ref(), *since))
     }
 
     pub(super) fn proxy(&self) -> &Arc<Proxy> {
@@ -85,6 +91,14 @@ impl Settlement {
     fn count(&self, usage: Option<TokenCounts>, tokens: TokenCounts, outcome: RequestOutcome) {
         let metrics = &self.model.metrics;
         metrics.metered(tokens);
+        if let Some((unit, since)) = self.unit() {
+            unit.tally().metered(tokens);
+            match outcome {
+                RequestOutcome::Completed => unit.tally().completed(since.elapsed()),
+                RequestOutcome::EngineFailed => unit.tally().failed(),
+                RequestOutcome::ClientLeft => {}
+            }
+        }
         match outcome {
             RequestOutcome::Completed => {
                 metrics.completed();
@@ -100,7 +114,7 @@ impl Settlement {
     }
 
     fn usage_record(&self, tokens: TokenCounts, outcome: RequestOutcome) -> Option<UsageRecord> {
-        let unit = &self.unit.as_ref()?.route;
+        let unit = &self.unit.as_ref()?.0.route;
         Some(UsageRecord {
             at: Timestamp::now(),
             request: self.request.clone(),

@@ -25,6 +25,9 @@ pub(crate) struct AnswerStream {
     /// None once the engine's part is over.
     upstream: Option<Upstream>,
     heard: Instant,
+    /// How many tokens have come, and when the last did.
+    tokens: u64,
+    last_token: Option<Instant>,
     silence: Pin<Box<Sleep>>,
 }
 
@@ -59,6 +62,8 @@ impl AnswerStream {
             out: VecDeque::new(),
             upstream: Some(Upstream { body, connection, lease }),
             heard: Instant::now(),
+            tokens: 0,
+            last_token: None,
             silence: Box::pin(silence),
         };
         stream.take(first);
@@ -67,7 +72,9 @@ impl AnswerStream {
 
     fn take(&mut self, data: Bytes) {
         self.heard = Instant::now();
-        if let Err(error) = self.events.feed(data, &mut self.out) {
+        let fed = self.events.feed(data, &mut self.out);
+        self.time();
+        if let Err(error) = fed {
             self.fail(&error);
         } else if self.events.done() {
             if self.events.finished() {
@@ -77,6 +84,18 @@ impl AnswerStream {
                 self.fail_quietly();
             }
         }
+    }
+
+    /// Measures how long the tokens took that have just come.
+    fn time(&mut self) {
+        let more = self.events.generated() - self.tokens;
+        let Some((unit, since)) = self.settlement.unit().filter(|_| more > 0) else { return };
+        match self.last_token {
+            None => unit.tally().first_token(self.heard - since),
+            Some(last) => unit.tally().more_tokens(more, self.heard - last),
+        }
+        self.tokens += more;
+        self.last_token = Some(self.heard);
     }
 
     fn end(&mut self) {

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use denv_schema::measures::UnitMeasures;
 use denv_schema::wire::{UnitReport, UnitRoute};
 use denv_schema::{StageId, UnitId};
 use tokio::sync::Notify;
@@ -131,6 +132,15 @@ impl Units {
 
     pub(crate) fn report(&self) -> BTreeMap<UnitId, UnitReport> {
         self.table.load().units.iter().map(|(id, tracked)| (id.clone(), tracked.unit.report())).collect()
+    }
+
+    /// What each unit did so far.
+    pub(crate) fn measures(&self) -> impl Iterator<Item = (UnitId, UnitMeasures)> {
+        let table = self.table.load_full();
+        let read = |(id, tracked): (&UnitId, &Arc<Tracked>)| {
+            (id.clone(), tracked.unit.tally().read(tracked.unit.route.generation))
+        };
+        table.units.iter().map(read).collect::<Vec<_>>().into_iter()
     }
 
     /// Waits until the report has changed in what the control plane waits for.

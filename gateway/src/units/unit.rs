@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use super::pool::Pool;
 use super::transport::{ConnectError, Transport};
+use crate::tally::Tally;
 
 /// A unit at a generation, reached at an ingress.
 pub(crate) struct Unit {
@@ -22,6 +23,7 @@ pub(crate) struct Unit {
     /// Its host could not be reached time and again, and what was asked of it may never be answered.
     lost: AtomicBool,
     inflight: Arc<AtomicU32>,
+    tally: Arc<Tally>,
     pool: Pool,
     transport: Arc<Transport>,
     /// Wakes whoever reports.
@@ -55,8 +57,8 @@ pub(crate) enum SendError {
 }
 
 impl Unit {
-    /// `known` is the same unit as it was known before, whose requests in flight count on if it is of the same
-    /// generation.
+    /// `known` is the same unit as it was known before, whose requests in flight and measures count on if it is of the
+    /// same generation.
     pub(super) fn new(
         route: UnitRoute,
         transport: Arc<Transport>,
@@ -78,6 +80,7 @@ impl Unit {
             healthy: AtomicBool::new(healthy),
             lost: AtomicBool::new(false),
             inflight: same_generation.map(|known| known.inflight.clone()).unwrap_or_default(),
+            tally: same_generation.map(|known| known.tally.clone()).unwrap_or_default(),
             pool: Pool::default(),
             transport,
             changed,
@@ -130,6 +133,10 @@ impl Unit {
             in_rotation,
             inflight: self.inflight(),
         }
+    }
+
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// It is gone from the control plane's list.

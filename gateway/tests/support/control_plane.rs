@@ -14,6 +14,8 @@ use std::time::Duration;
 use denv_link::enrolment::GRPC;
 use denv_link::rpc::control_plane_server::{ControlPlane, ControlPlaneServer};
 use denv_link::{Authority, Identity, JoinToken, Role, identity};
+use denv_schema::UnitId;
+use denv_schema::measures::UnitMeasures;
 use denv_schema::wire::{
     GatewayConfig, GatewayInstruction, GatewayMessage, GatewayReport, HostInstruction, HostMessage,
     JoinRequest, JoinResponse, UnitRoute, UsageRecord,
@@ -38,6 +40,8 @@ pub(crate) struct Heard {
     pub(crate) config: watch::Sender<Option<GatewayConfig>>,
     pub(crate) units: watch::Sender<Vec<UnitRoute>>,
     pub(crate) report: watch::Sender<Option<GatewayReport>>,
+    /// As last said of each unit.
+    pub(crate) measures: watch::Sender<BTreeMap<UnitId, UnitMeasures>>,
     /// By ledger and number.
     pub(crate) records: Mutex<BTreeMap<(String, u64), UsageRecord>>,
     /// Whether records are said to be taken.
@@ -59,6 +63,7 @@ impl FakeControlPlane {
             config: watch::Sender::new(None),
             units: watch::Sender::new(Vec::new()),
             report: watch::Sender::new(None),
+            measures: watch::Sender::default(),
             records: Mutex::default(),
             takes: AtomicBool::new(true),
             lifetime: LIFETIME.as_secs().into(),
@@ -197,6 +202,11 @@ impl Heard {
             }
             GatewayMessage::Report(report) => {
                 self.report.send_replace(Some(report));
+                None
+            }
+            GatewayMessage::Measured(measured) => {
+                assert!(!measured.units.is_empty());
+                self.measures.send_modify(|known| known.extend(measured.units));
                 None
             }
             GatewayMessage::Usage(batch) => {

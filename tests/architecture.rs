@@ -16,7 +16,7 @@ const FLOORS: [(&str, &[&[&str]]); 3] = [
             &["api", "statuses", "promoter"],
             &["orchestrator"],
             &["source", "link"],
-            &["observation"],
+            &["observation", "measurement"],
             &["store"],
         ],
     ),
@@ -55,15 +55,23 @@ const CRATES: [(&str, &[&str]); 11] = [
     ("repository", &["denv-schema"]),
     ("forge", &[]),
     ("reconciler/gates", &["denv-schema"]),
-    ("reconciler/planner", &["denv-schema"]),
+    ("reconciler/planner", &["denv-gates", "denv-schema"]),
     ("reconciler/git-transport", &[]),
     (
         "reconciler",
-        &["denv-forge", "denv-git-transport", "denv-link", "denv-planner", "denv-repository", "denv-schema"],
+        &[
+            "denv-forge",
+            "denv-gates",
+            "denv-git-transport",
+            "denv-link",
+            "denv-planner",
+            "denv-repository",
+            "denv-schema",
+        ],
     ),
     ("agent", &["denv-link", "denv-schema"]),
     ("gateway", &["denv-link", "denv-schema"]),
-    ("cli", &["denv-forge", "denv-planner", "denv-repository", "denv-schema"]),
+    ("cli", &["denv-forge", "denv-gates", "denv-planner", "denv-repository", "denv-schema"]),
 ];
 
 /// Names that say nothing of what a thing owns or does.

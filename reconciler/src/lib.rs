@@ -7,7 +7,7 @@
 //! | | `api` \| `statuses` \| `promoter`: HTTP/JSON for people and tools; what forges are told; what passes to the next stage |
 //! | | `orchestrator`: gather, plan, execute; owns the records |
 //! | | `source` \| `link`: Git on one side, hosts and gateways on the other |
-//! | | `observation`: what hosts and gateways said; owns the observed half of the world |
+//! | | `observation` \| `measurement`: what hosts and gateways said, the observed half of the world; what they measured |
 //! | bottom | `store`: what must survive |
 //!
 //! Higher floors use lower ones; neighbours never use each other. What is decided is decided in `denv-planner`: this
@@ -16,6 +16,7 @@
 
 pub mod api;
 pub mod link;
+pub mod measurement;
 pub mod observation;
 pub mod orchestrator;
 pub mod promoter;

@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use denv_link::Authority;
 use denv_reconciler::api::Api;
-use denv_reconciler::link::{Link, Queues, Serving};
+use denv_reconciler::link::{Engines, Link, Queues, Serving};
+use denv_reconciler::measurement::Measurement;
 use denv_reconciler::observation::Observation;
 use denv_reconciler::orchestrator::{Orchestrator, State};
 use denv_reconciler::promoter::Promoter;
@@ -79,6 +80,7 @@ impl Tenant {
         forget(&name, &configs, &store, &shared.forget).await?;
         let term = store.lead().await?;
         let observation = Arc::new(Observation::load(&store, Timestamp::now()).await?);
+        let measurement = Arc::new(Measurement::new(Timestamp::now()));
         let (shelf, catalogs) = Shelf::new();
         let (mut sources, mut handles) = (Vec::new(), Vec::new());
         for config in configs {
@@ -90,7 +92,7 @@ impl Tenant {
         let (serving, servings) = watch::channel(Arc::new(Serving::default()));
         let (answer, answers) = mpsc::channel(256);
         let (ask, asks) = mpsc::channel(16);
-        let queues = Arc::new(Queues::default());
+        let (queues, engines) = (Arc::new(Queues::default()), Arc::new(Engines::default()));
         let orchestrator = Orchestrator {
             records: store.records().await?,
             store: store.clone(),
@@ -107,6 +109,7 @@ impl Tenant {
         let link = Link::new(
             store.clone(),
             Arc::clone(&observation),
+            Arc::clone(&measurement),
             Arc::clone(&shared.authority),
             name.clone(),
             term,
@@ -114,6 +117,7 @@ impl Tenant {
             servings,
             answer,
             queues,
+            Arc::clone(&engines),
         );
         let statuses =
             handles.iter().filter_map(|source| Statuses::of(source, states.clone(), catalogs.clone()));

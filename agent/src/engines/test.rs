@@ -117,6 +117,7 @@ mod tests {
             state: MemberState::Healthy,
             since: jiff::Timestamp::UNIX_EPOCH,
             restarts: 0,
+            ends_in_a_row: 0,
             reason: None,
         };
         let shown = MemberView { report, port: Some(port), spec: Some(Arc::new(spec())) };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use denv_schema::manifest::{AlarmSpec, Measure, Metric, Threshold};
-use denv_schema::measures::{EngineMeasures, Histogram, UnitMeasures};
+use denv_schema::measures::{EngineMeasures, Histogram, Lookups, UnitMeasures};
 use denv_schema::quantity::{Period, Share};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,8 @@ pub struct Measured {
     pub first_token: Histogram,
     pub inter_token: Histogram,
     pub whole: Histogram,
+    /// As engines count them, which is more than gateways are told by some.
+    pub lookups: Lookups,
     pub queued: Readings,
     pub cache_usage: Readings,
 }
@@ -69,6 +71,23 @@ impl Measured {
         }
     }
 
+    /// Adds what was measured of other units, or in another stretch of time.
+    pub fn add(&mut self, other: &Measured) {
+        self.requests += other.requests;
+        self.failed += other.failed;
+        self.prompt_tokens += other.prompt_tokens;
+        self.cached_tokens += other.cached_tokens;
+        self.output_tokens += other.output_tokens;
+        self.unit_time += other.unit_time;
+        self.first_token.add(&other.first_token);
+        self.inter_token.add(&other.inter_token);
+        self.whole.add(&other.whole);
+        self.lookups.asked += other.lookups.asked;
+        self.lookups.found += other.lookups.found;
+        self.queued.add_all(other.queued);
+        self.cache_usage.add_all(other.cache_usage);
+    }
+
     /// How much was measured of a metric, and what it is: in seconds, as a part of one, or a number.
     fn of(&self, metric: Metric, percentile: u8) -> (u64, Option<f64>) {
         let length = |histogram: &Histogram| {
@@ -80,6 +99,9 @@ impl Measured {
             Metric::InterTokenLatency => length(&self.inter_token),
             Metric::RequestLatency => length(&self.whole),
             Metric::ErrorRate => (self.requests, part(self.failed, self.requests)),
+            Metric::CacheHitRate if self.lookups.asked > 0 => {
+                (self.requests, part(self.lookups.found, self.lookups.asked))
+            }
             Metric::CacheHitRate => (self.requests, part(self.cached_tokens, self.prompt_tokens)),
             Metric::QueuedRequests => (self.queued.count, self.queued.mean()),
             Metric::CacheUsage => (self.cache_usage.count, self.cache_usage.mean()),
@@ -95,6 +117,11 @@ impl Readings {
     pub fn add(&mut self, value: f64) {
         self.count += 1;
         self.sum += value;
+    }
+
+    fn add_all(&mut self, other: Readings) {
+        self.count += other.count;
+        self.sum += other.sum;
     }
 
     fn mean(self) -> Option<f64> {

@@ -96,6 +96,10 @@ impl Session<'_> {
                 self.link.observation.gateway_reported(self.name, self.stream, report, Timestamp::now());
                 Ok(())
             }
+            GatewayMessage::Measured(measures) => {
+                self.link.measurement.gateway_measured(self.name, measures);
+                Ok(())
+            }
             GatewayMessage::Usage(batch) => {
                 self.link.store.collect_usage(&batch).await.map_err(|error| unavailable(&error))?;
                 let next = batch.first + batch.records.len() as u64;

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc};
 use tonic::{Status, Streaming};
 
+use super::engines::Stream;
 use super::{Instructions, Link, first, skew, unavailable};
 
 pub(super) async fn attach(
@@ -25,6 +26,7 @@ pub(super) async fn attach(
     hello.report.problems.extend(skew(hello.clock, now));
     let stream = link.observation.host_attached(&name, hello, now);
     let queue = link.queues.attach(&name);
+    let asking = link.engines.attach(&name);
     link.note(Role::Host, &name, Level::Normal, "connected").await;
     let (sender, receiver) = mpsc::channel(64);
     tokio::spawn(async move {
@@ -35,13 +37,16 @@ pub(super) async fn attach(
             out: sender,
             sent: BTreeSet::new(),
             taken: Vec::new(),
+            asking,
         };
         let ended = session.run(&queue, &mut messages).await;
         let taken = std::mem::take(&mut session.taken);
+        drop(session);
         if link.observation.host_detached(&name, stream, Timestamp::now()) {
             let why = ended
                 .err()
                 .map_or_else(|| "it closed the stream".to_owned(), |status| status.message().to_owned());
+            link.measurement.host_gone(&name);
             link.note(Role::Host, &name, Level::Warning, &format!("disconnected: {why}")).await;
         }
         // The host is not connected, or has begun another stream with all it sees.
@@ -63,6 +68,7 @@ struct Session<'a> {
     /// Taken up by the host, and not passed on yet: what came of it is in the report that follows. Whoever knew of
     /// the answer and had only the report before it would find the host to have lost what it has just begun.
     taken: Vec<CommandResult>,
+    asking: Stream,
 }
 
 impl Session<'_> {
@@ -72,6 +78,7 @@ impl Session<'_> {
         loop {
             tokio::select! {
                 () = queue.notified() => self.deliver().await?,
+                request = self.asking.next() => self.send(HostInstruction::Test(request)).await?,
                 message = messages.message() => match message? {
                     Some(message) => self.hear(message).await?,
                     None => return Ok(()),
@@ -101,6 +108,14 @@ impl Session<'_> {
                 for result in std::mem::take(&mut self.taken) {
                     self.pass_on(result).await?;
                 }
+                Ok(())
+            }
+            HostMessage::Measured(measures) => {
+                self.link.measurement.host_measured(self.name, measures);
+                Ok(())
+            }
+            HostMessage::Tested(result) => {
+                self.asking.answered(result);
                 Ok(())
             }
             HostMessage::Result(result) => {

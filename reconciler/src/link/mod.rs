@@ -2,6 +2,7 @@
 //!
 //! It carries; it decides nothing but whom to believe.
 
+mod engines;
 mod gateways;
 mod hosts;
 mod join;
@@ -24,9 +25,11 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc, watch};
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::measurement::Measurement;
 use crate::observation::Observation;
 use crate::store::{Event, Store};
 
+pub use engines::{Engines, Unasked};
 pub use server::serve;
 
 /// What gateways serve by.
@@ -40,6 +43,7 @@ pub struct Serving {
 pub struct Link {
     pub(crate) store: Store,
     pub(crate) observation: Arc<Observation>,
+    pub(crate) measurement: Arc<Measurement>,
     pub(crate) authority: Arc<Authority>,
     pub(crate) tenant: Name,
     pub(crate) term: Term,
@@ -49,6 +53,7 @@ pub struct Link {
     /// Answers of hosts, once they are in the store.
     pub(crate) answers: mpsc::Sender<CommandResult>,
     queues: Arc<Queues>,
+    engines: Arc<Engines>,
 }
 
 /// Wakes the stream of a host whose queue has grown.
@@ -78,6 +83,7 @@ impl Link {
     pub fn new(
         store: Store,
         observation: Arc<Observation>,
+        measurement: Arc<Measurement>,
         authority: Arc<Authority>,
         tenant: Name,
         term: Term,
@@ -85,8 +91,21 @@ impl Link {
         serving: watch::Receiver<Arc<Serving>>,
         answers: mpsc::Sender<CommandResult>,
         queues: Arc<Queues>,
+        engines: Arc<Engines>,
     ) -> Self {
-        Link { store, observation, authority, tenant, term, lifetime, serving, answers, queues }
+        Link {
+            store,
+            observation,
+            measurement,
+            authority,
+            tenant,
+            term,
+            lifetime,
+            serving,
+            answers,
+            queues,
+            engines,
+        }
     }
 
     /// Notes something that happened to a peer. A note that is lost costs nobody anything.

@@ -52,6 +52,29 @@ pub struct UnitMeasures {
     pub whole: Histogram,
 }
 
+impl UnitMeasures {
+    /// What happened since `earlier` was read. Counters that began anew count from zero.
+    pub fn since(&self, earlier: &UnitMeasures) -> UnitMeasures {
+        let same = (self.generation == earlier.generation).then(|| self.more_than(earlier)).flatten();
+        same.unwrap_or_else(|| self.clone())
+    }
+
+    fn more_than(&self, earlier: &UnitMeasures) -> Option<UnitMeasures> {
+        Some(UnitMeasures {
+            generation: self.generation,
+            requests: self.requests.checked_sub(earlier.requests)?,
+            failed: self.failed.checked_sub(earlier.failed)?,
+            unreached: self.unreached.checked_sub(earlier.unreached)?,
+            prompt_tokens: self.prompt_tokens.checked_sub(earlier.prompt_tokens)?,
+            cached_tokens: self.cached_tokens.checked_sub(earlier.cached_tokens)?,
+            output_tokens: self.output_tokens.checked_sub(earlier.output_tokens)?,
+            first_token: self.first_token.since(&earlier.first_token)?,
+            inter_token: self.inter_token.since(&earlier.inter_token)?,
+            whole: self.whole.since(&earlier.whole)?,
+        })
+    }
+}
+
 /// What a host reads of its engines' own metrics.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -81,4 +104,36 @@ pub struct EngineMeasures {
 pub struct Lookups {
     pub asked: u64,
     pub found: u64,
+}
+
+impl Lookups {
+    /// What was looked up since `earlier` was read. Counters that began anew count from zero.
+    pub fn since(self, earlier: Lookups) -> Lookups {
+        let more = || {
+            let asked = self.asked.checked_sub(earlier.asked)?;
+            Some(Lookups { asked, found: self.found.checked_sub(earlier.found)? })
+        };
+        more().unwrap_or(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_began_anew_counts_from_zero() {
+        let read = |generation, requests, failed| UnitMeasures {
+            generation,
+            requests,
+            failed,
+            ..UnitMeasures::default()
+        };
+        assert_eq!(read(1, 9, 2).since(&read(1, 4, 2)), read(1, 5, 0));
+        assert_eq!(read(1, 9, 1).since(&read(1, 4, 2)), read(1, 9, 1), "a gateway that was restarted");
+        assert_eq!(read(2, 9, 2).since(&read(1, 4, 2)), read(2, 9, 2), "a unit that was restarted");
+        let lookups = |asked, found| Lookups { asked, found };
+        assert_eq!(lookups(9, 3).since(lookups(5, 1)), lookups(4, 2));
+        assert_eq!(lookups(2, 1).since(lookups(5, 1)), lookups(2, 1));
+    }
 }

@@ -13,7 +13,7 @@ const FLOORS: [(&str, &[&[&str]]); 3] = [
         &[
             &["main"],
             &["arguments", "tenant"],
-            &["api", "statuses", "promoter"],
+            &["api", "statuses", "promoter", "gates"],
             &["orchestrator"],
             &["source", "link"],
             &["observation", "measurement"],

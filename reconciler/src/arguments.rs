@@ -113,6 +113,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME")]
     source_forget: Vec<String>,
 
+    /// A secret of this process that manifests of any tenant may refer to, for example the key of an API that a parity suite
+    /// asks: env:NAME or file:/PATH. Without it they may refer to none
+    #[arg(long, env = "DENV_MANIFEST_SECRETS", value_delimiter = ',', value_name = "REFERENCE")]
+    pub(crate) manifest_secret: Vec<denv_schema::secret::SecretReference>,
+
     /// How often to look at the repository; `denv source refresh` (a hook) makes it look at once
     #[arg(long, env = "DENV_POLL", default_value = "15s", value_name = "PERIOD")]
     poll: Period,

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | top | `main` |
 //! | | `arguments` \| `tenant`: what is set; what runs for each tenant |
-//! | | `api` \| `statuses` \| `promoter`: HTTP/JSON for people and tools; what forges are told; what passes to the next stage |
+//! | | `api` \| `statuses` \| `promoter` \| `gates`: HTTP/JSON for people and tools; what forges are told; what passes to the next stage; who is asked whether a release is good |
 //! | | `orchestrator`: gather, plan, execute; owns the records |
 //! | | `source` \| `link`: Git on one side, hosts and gateways on the other |
 //! | | `observation` \| `measurement`: what hosts and gateways said, the observed half of the world; what they measured |
@@ -15,6 +15,7 @@
 //! promotion asks for, and never speaks to an engine.
 
 pub mod api;
+pub mod gates;
 pub mod link;
 pub mod measurement;
 pub mod observation;

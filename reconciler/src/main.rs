@@ -65,6 +65,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         admin_token: admin_token(dir)?,
         forget: sources.forget,
         certificate_lifetime: arguments.certificate_lifetime.get(),
+        manifest_secrets: Arc::new(arguments.manifest_secret.iter().cloned().collect()),
     };
     let store = Store::open(&dir.join("denv.db"), &denv_link::identity::tenant()).await?;
     let tls = arguments.api_tls_certificate.as_deref().zip(arguments.api_tls_key.as_deref());

@@ -3,13 +3,13 @@
 //!
 //! It refuses to judge what it hears.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use denv_planner::{GatewayObserved, HostObserved, Observed};
-use denv_schema::Name;
+use denv_planner::{AlarmObserved, GatewayObserved, HostObserved, Observed, TrialObserved};
 use denv_schema::wire::{GatewayHello, GatewayReport, HostHello, HostReport};
+use denv_schema::{Name, StageId};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -24,8 +24,8 @@ struct State {
     observed: Observed,
     /// Which stream speaks for a peer: when a peer dials again, its old stream's end means nothing.
     streams: u64,
-    hosts_speaking: std::collections::BTreeMap<Name, u64>,
-    gateways_speaking: std::collections::BTreeMap<Name, u64>,
+    hosts_speaking: BTreeMap<Name, u64>,
+    gateways_speaking: BTreeMap<Name, u64>,
     unsaved_hosts: BTreeSet<Name>,
     unsaved_gateways: BTreeSet<Name>,
 }
@@ -36,15 +36,15 @@ const SAVE_INTERVAL: Duration = Duration::from_secs(1);
 impl Observation {
     /// What was known when the last process ended; nobody is connected yet.
     pub async fn load(store: &Store, now: Timestamp) -> Result<Self, StoreError> {
-        let mut observed =
-            Observed { hosts: store.hosts().await?, gateways: store.gateways().await?, since: now };
+        let (hosts, gateways) = (store.hosts().await?, store.gateways().await?);
+        let mut observed = Observed { hosts, gateways, since: now, ..Observed::default() };
         observed.hosts.values_mut().for_each(|host| host.connected = false);
         observed.gateways.values_mut().for_each(|gateway| gateway.connected = false);
         let state = State {
             observed,
             streams: 0,
-            hosts_speaking: std::collections::BTreeMap::new(),
-            gateways_speaking: std::collections::BTreeMap::new(),
+            hosts_speaking: BTreeMap::new(),
+            gateways_speaking: BTreeMap::new(),
             unsaved_hosts: BTreeSet::new(),
             unsaved_gateways: BTreeSet::new(),
         };
@@ -168,6 +168,33 @@ impl Observation {
         }
         self.tell();
         true
+    }
+
+    /// What came of the trial that a stage's deployment has under way.
+    pub fn trial_ended(&self, stage: &StageId, seen: TrialObserved) {
+        self.lock().observed.trials.insert(stage.clone(), seen);
+        self.tell();
+    }
+
+    /// What the alarms of stages say now. Only another outcome is news: figures move all the time.
+    pub fn alarms_read(&self, readings: BTreeMap<StageId, BTreeMap<Name, AlarmObserved>>) {
+        let outcomes = |readings: &BTreeMap<StageId, BTreeMap<Name, AlarmObserved>>| {
+            let outcome =
+                |(name, seen): (&Name, &AlarmObserved)| (name.clone(), seen.of, seen.reading.outcome);
+            let of_stage = |(stage, seen): (&StageId, &BTreeMap<Name, AlarmObserved>)| {
+                (stage.clone(), seen.iter().map(outcome).collect::<Vec<_>>())
+            };
+            readings.iter().map(of_stage).collect::<Vec<_>>()
+        };
+        let changed = {
+            let mut state = self.lock();
+            let changed = outcomes(&state.observed.alarms) != outcomes(&readings);
+            state.observed.alarms = readings;
+            changed
+        };
+        if changed {
+            self.tell();
+        }
     }
 
     /// Saves what was heard, for ever.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use denv_link::Authority;
 use denv_reconciler::api::Api;
+use denv_reconciler::gates::Gates;
 use denv_reconciler::link::{Engines, Link, Queues, Serving};
 use denv_reconciler::measurement::Measurement;
 use denv_reconciler::observation::Observation;
@@ -17,6 +18,7 @@ use denv_reconciler::source::{Shelf, Source, SourceConfig};
 use denv_reconciler::statuses::Statuses;
 use denv_reconciler::store::{Event, Store};
 use denv_schema::api::Level;
+use denv_schema::secret::SecretReference;
 use denv_schema::{Digest, Name};
 use futures::future::{join_all, select_all};
 use jiff::Timestamp;
@@ -27,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) authority: Arc<Authority>,
     pub(crate) admin_token: Digest,
     pub(crate) certificate_lifetime: Duration,
+    /// What manifests may refer to of the control plane's secrets.
+    pub(crate) manifest_secrets: Arc<BTreeSet<SecretReference>>,
     /// Sources that are no more, and may take what they had in force with them.
     pub(crate) forget: BTreeSet<String>,
 }
@@ -64,6 +68,7 @@ pub(crate) struct Tenant {
     sources: Vec<Source>,
     statuses: Vec<Statuses>,
     promoter: Promoter,
+    gates: Gates,
     orchestrator: Orchestrator,
     observation: Arc<Observation>,
     store: Store,
@@ -123,6 +128,14 @@ impl Tenant {
             handles.iter().filter_map(|source| Statuses::of(source, states.clone(), catalogs.clone()));
         let statuses = statuses.collect();
         let promoter = Promoter { store: store.clone(), state: states.clone(), sources: handles.clone() };
+        let gates = Gates {
+            store: store.clone(),
+            state: states.clone(),
+            observation: Arc::clone(&observation),
+            measurement: Arc::clone(&measurement),
+            engines: Arc::clone(&engines),
+            secrets: Arc::clone(&shared.manifest_secrets),
+        };
         let api = Api {
             store: store.clone(),
             state: states,
@@ -134,7 +147,7 @@ impl Tenant {
         };
         tracing::info!(tenant = %name, sources = sources.len(), term, "leading");
         let (link, api) = (Arc::new(link), Arc::new(api));
-        Ok(Tenant { name, link, api, sources, statuses, promoter, orchestrator, observation, store })
+        Ok(Tenant { name, link, api, sources, statuses, promoter, gates, orchestrator, observation, store })
     }
 
     /// Runs until a part of it ends, which none should.
@@ -148,6 +161,7 @@ impl Tenant {
         tokio::select! {
             () = statuses => bail!("the statuses ended"),
             () = self.promoter.run() => bail!("the promoter ended"),
+            () = self.gates.run() => bail!("the gates ended"),
             _ = select_all(sources) => bail!("a source ended"),
             led = self.orchestrator.run() => led.context("the orchestrator ended"),
             () = self.observation.keep_saved(&self.store) => bail!("saving ended"),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use denv_planner::Part;
 use denv_planner::forecast::{Does, Forecast, MemberPlace, Move};
 use denv_schema::StageId;
 
@@ -74,6 +75,10 @@ pub(super) fn line(step: &Move) -> String {
         Does::Stop { unit, host } => format!("stop {unit} on {host}"),
         Does::Phase { phase } => phase.clone(),
         Does::Hold { release, reason } => format!("hold, and not try {release} again: {reason}"),
+        Does::Test { suite, asked, part: Part::Reference } => {
+            format!("put parity suite {suite} to its reference, {asked}")
+        }
+        Does::Test { suite, asked, .. } => format!("put parity suite {suite} to {asked} (assumed to pass)"),
         Does::Wait { on } => format!("waits: {on}"),
     }
 }

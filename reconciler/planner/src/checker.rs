@@ -15,8 +15,9 @@ use crate::deployment::is_approved;
 use crate::lifecycle::drained;
 use crate::plan::{Plan, Step};
 use crate::reclaim::reclaimed;
-use crate::records::{Phase, Records, UnitPhase, UnitRecord};
+use crate::records::{Deployment, Phase, Records, StageRecord, UnitPhase, UnitRecord};
 use crate::status::{Service, UnitStatus, service, status};
+use crate::trial::is_admitted;
 use crate::world::World;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +50,10 @@ pub enum Violation {
     BegunOutsideWindows { stage: StageId },
     /// What the stage's manifest leaves to a person.
     BegunUnapproved { stage: StageId },
+    /// A release takes no traffic before its gate.
+    BegunUngated { stage: StageId },
+    /// A unit takes no traffic before its release's gate.
+    AdmittedUngated { unit: UnitId },
 }
 
 impl fmt::Display for Violation {
@@ -95,6 +100,12 @@ impl fmt::Display for Violation {
             }
             Violation::BegunUnapproved { stage } => {
                 write!(f, "the deployment of `{stage}` would begin before a person has approved it")
+            }
+            Violation::BegunUngated { stage } => {
+                write!(f, "the first batch of `{stage}` would begin before its release has passed its gate")
+            }
+            Violation::AdmittedUngated { unit } => {
+                write!(f, "`{unit}` would take traffic before its release has passed its gate")
             }
         }
     }
@@ -157,24 +168,26 @@ pub fn check(world: &World<'_>, plan: &Plan) -> Vec<Violation> {
                     }
                 }
             }
-            Step::MoveDeployment { stage, phase: Phase::Rolling { .. }, .. } => {
-                let rollout = world.catalog.stages.get(stage).map(|stage| &stage.rollout);
-                if rollout.is_some_and(|rollout| may_begin(rollout, world.now).is_err()) {
-                    found.push(Violation::BegunOutsideWindows { stage: stage.clone() });
-                }
-                let deployment = after.stages.get(stage).and_then(|record| record.deployment.as_ref());
-                let begins = deployment.filter(|deployment| deployment.phase == Phase::Pending);
-                if let (Some(rollout), Some(deployment)) = (rollout, begins)
-                    && !is_approved(rollout, deployment)
-                {
-                    found.push(Violation::BegunUnapproved { stage: stage.clone() });
-                }
+            Step::MoveDeployment {
+                stage, phase: phase @ (Phase::Gating | Phase::Rolling { .. }), ..
+            } => {
+                begin(world, &after, stage, *phase, &mut found);
+            }
+            Step::AdmitUnit { unit, .. } if !may_admit(world, &after, unit) => {
+                found.push(Violation::AdmittedUngated { unit: unit.clone() });
+            }
+            Step::MarkReady { unit, .. } if after.units.get(unit).is_some_and(|record| record.withheld) => {
+                found.push(Violation::AdmittedUngated { unit: unit.clone() });
             }
             Step::OpenDeployment { .. }
             | Step::MoveDeployment { .. }
             | Step::PauseDeployment { .. }
             | Step::ResumeDeployment { .. }
+            | Step::AdmitUnit { .. }
+            | Step::AwaitDecision { .. }
             | Step::ApproveDeployment { .. }
+            | Step::BeginTrial { .. }
+            | Step::EndTrial { .. }
             | Step::MarkGood { .. }
             | Step::Hold { .. }
             | Step::Unhold { .. }
@@ -193,6 +206,39 @@ pub fn check(world: &World<'_>, plan: &Plan) -> Vec<Violation> {
     found
 }
 
+fn deployment_of<'a>(records: &'a Records, stage: &StageId) -> Option<(&'a StageRecord, &'a Deployment)> {
+    let record = records.stages.get(stage)?;
+    Some((record, record.deployment.as_ref()?))
+}
+
+/// A deployment begins approved and in its windows, and each later batch in them too; its first batch begins gated.
+fn begin(world: &World<'_>, after: &Records, stage: &StageId, phase: Phase, found: &mut Vec<Violation>) {
+    let Some(spec) = world.catalog.stages.get(stage) else { return };
+    let Some((record, deployment)) = deployment_of(after, stage) else { return };
+    // What the gate has let through began with the gate.
+    let is_gated = deployment.phase == Phase::Gating;
+    if !is_gated && may_begin(&spec.rollout, world.now).is_err() {
+        found.push(Violation::BegunOutsideWindows { stage: stage.clone() });
+    }
+    if deployment.phase == Phase::Pending && !is_approved(&spec.rollout, deployment) {
+        found.push(Violation::BegunUnapproved { stage: stage.clone() });
+    }
+    if phase == (Phase::Rolling { batch: 0 }) && !is_admitted(spec, record, deployment) {
+        found.push(Violation::BegunUngated { stage: stage.clone() });
+    }
+}
+
+/// Whether a unit's release has passed its gate.
+fn may_admit(world: &World<'_>, after: &Records, unit: &UnitId) -> bool {
+    let admitted = || {
+        let unit = world.records.units.get(unit)?;
+        let spec = world.catalog.stages.get(&unit.stage)?;
+        let (record, deployment) = deployment_of(after, &unit.stage)?;
+        Some(deployment.digest == unit.template && is_admitted(spec, record, deployment))
+    };
+    admitted() == Some(true)
+}
+
 /// A unit gets all that it takes, on hosts of its fleet that may take it, and within one domain unless it may span them.
 fn start(world: &World<'_>, after: &Records, unit: &UnitId, record: &UnitRecord, found: &mut Vec<Violation>) {
     let spec = |host: &Name| world.catalog.hosts.get(host);
@@ -200,6 +246,11 @@ fn start(world: &World<'_>, after: &Records, unit: &UnitId, record: &UnitRecord,
     if let Some(member) = record.members.iter().find(|member| !may_take(&member.host)) {
         let (host, fleet) = (member.host.clone(), record.fleet.clone());
         found.push(Violation::OutOfPlace { unit: unit.clone(), host, fleet });
+    }
+    let is_gated = deployment_of(after, &record.stage)
+        .is_some_and(|(_, it)| it.phase == Phase::Gating && it.digest == record.template);
+    if is_gated && !record.withheld {
+        found.push(Violation::AdmittedUngated { unit: unit.clone() });
     }
     let Some(template) = template(world, after, record) else {
         found.push(Violation::Incomplete { unit: unit.clone() });

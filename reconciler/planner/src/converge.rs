@@ -29,6 +29,8 @@ pub(crate) struct Goal<'a> {
     pub size: u32,
     /// Units leave without waiting to be replaced one by one when they serve nobody: the way back is short.
     pub back: bool,
+    /// Units of the release that are started take no traffic before it has passed its gate.
+    pub withheld: bool,
 }
 
 pub(crate) struct Progress {
@@ -75,7 +77,8 @@ pub(crate) fn converge(
         }
         let want = goal.units.get(fleet).copied().unwrap_or(0);
         let target = batch.get(fleet).copied().unwrap_or(0);
-        let turn = Turn { template, stage, spec, fleet, want, target, back: goal.back };
+        let turn =
+            Turn { template, stage, spec, fleet, want, target, back: goal.back, withheld: goal.withheld };
         let room = start(pass, &turn, goal, &sorted, repair_at);
         keep_rest(pass, &turn, goal, &sorted, repair_at.max(record.repairs.not_before).max(next));
         drain_others(pass, &turn, &sorted, &mut budget, room);
@@ -182,6 +185,7 @@ struct Turn<'a> {
     want: u32,
     target: u32,
     back: bool,
+    withheld: bool,
 }
 
 /// What failed serves nobody: it leaves at once. Each failure of the good release makes the next try wait longer.
@@ -233,6 +237,7 @@ fn keep_rest(
 ) {
     let Some(rest) = goal.rest else { return };
     let kept = count(&sorted.mine).max(turn.target) + count(&sorted.others);
+    let turn = &Turn { withheld: false, ..*turn };
     begin(pass, turn, &rest, turn.want.saturating_sub(kept), repair_at);
 }
 
@@ -269,6 +274,7 @@ fn begin(
                     since: pass.world.now,
                     created: pass.world.now,
                     restarts_in_a_row: 0,
+                    withheld: turn.withheld,
                     reason: None,
                 };
                 pass.step(Step::StartUnit { unit, record });

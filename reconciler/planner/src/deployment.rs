@@ -1,18 +1,23 @@
 //! The phases of a stage's change. One function a phase; what moves units is `converge`.
 
+mod alarm;
+mod gate;
+mod pending;
+
 use std::collections::BTreeMap;
 
-use denv_schema::manifest::{Approval, OnAlarm, Rollout, StageFleet, StageSpec, Strategy, UnitRange};
+use denv_schema::manifest::{Approval, OnAlarm, Rollout, StageFleet, StageSpec, UnitRange};
 use denv_schema::{Digest, Name, StageId};
 
-use crate::converge::{Goal, Progress, converge, count};
+use crate::converge::{Goal, Progress, converge};
 use crate::counts::shares;
 use crate::pass::{Pass, Unit};
-use crate::placement::{Release, place};
+use crate::placement::Release;
 use crate::plan::{Plan, Step, Subject};
 use crate::reclaim::reclaimed;
 use crate::records::{Deployment, Good, Hold, Phase, StageRecord};
-use crate::status::{Fault, Service, UnitStatus, service, status};
+use crate::status::{Fault, UnitStatus, service, status};
+use crate::trial::Gates;
 use crate::waiting::WaitingOn;
 use crate::wake::wake_at;
 use crate::world::{World, signed};
@@ -40,7 +45,8 @@ pub fn plan(world: &World<'_>) -> Plan {
     for (id, units) in units {
         remove_stage(&mut pass, id, &units);
     }
-    pass.plan.wake_at = wake_at(world, &pass.plan.waiting);
+    let due = pass.wakes.iter().copied().filter(|at| *at > world.now).min();
+    pass.plan.wake_at = wake_at(world, &pass.plan.waiting).into_iter().chain(due).min();
     pass.plan
 }
 
@@ -179,6 +185,7 @@ impl Stage<'_> {
             reason: None,
             paused: false,
             approved: None,
+            gates: Gates::default(),
         };
         pass.step(Step::OpenDeployment { stage: self.id.clone(), deployment });
     }
@@ -200,6 +207,9 @@ impl Stage<'_> {
         match deployment.phase {
             Phase::Pending => self.pending(pass, deployment),
             Phase::RollingBack => self.rolling_back(pass),
+            Phase::Gating => {
+                self.unless_failed(pass, deployment, |stage, pass| stage.gating(pass, deployment))
+            }
             Phase::Rolling { batch } => self.unless_failed(pass, deployment, |stage, pass| {
                 stage.rolling(pass, deployment, batch);
             }),
@@ -211,83 +221,6 @@ impl Stage<'_> {
             }
             Phase::Succeeded | Phase::RolledBack | Phase::Superseded => {}
         }
-    }
-
-    /// Starts only when every unit has room, in the end and on the way, who must approve it has, and batches may begin.
-    fn pending(&self, pass: &mut Pass<'_>, deployment: &Deployment) {
-        if let Err(waiting) = self.room(pass) {
-            if self.is_overdue(pass, deployment) {
-                self.fail(pass, deployment, format!("there was no room in time: {waiting}"));
-                return;
-            }
-            if self.record.good.is_none() {
-                self.make_room(pass);
-            }
-            self.stay_pending(pass, waiting);
-        } else if !is_approved(&self.spec.rollout, deployment) {
-            let (stage, to) = (self.id.clone(), deployment.to.clone());
-            self.stay_pending(pass, WaitingOn::Approval { stage, to });
-        } else if let Err(waiting) = calendar::may_begin(&self.spec.rollout, pass.world.now) {
-            self.stay_pending(pass, waiting);
-        } else {
-            self.move_to(pass, Phase::Rolling { batch: 0 }, None);
-        }
-    }
-
-    fn stay_pending(&self, pass: &mut Pass<'_>, waiting: WaitingOn) {
-        if self.record.good.is_some() {
-            // What runs is kept meanwhile, also when its units fail.
-            self.keep(pass, false);
-        }
-        self.wait(pass, waiting);
-    }
-
-    /// Nothing was ever good: what an earlier try has started and serves nobody, or is more than is wanted, must not
-    /// stand in the way.
-    fn make_room(&self, pass: &mut Pass<'_>) {
-        for (fleet, wanted) in &self.counts {
-            let here = self.units.iter().filter(|unit| unit.record.fleet == *fleet);
-            let mut others: Vec<&Unit<'_>> = here
-                .filter(|unit| unit.record.is_active())
-                .filter(|unit| unit.record.template != self.release.digest || unit.is_failed())
-                .collect();
-            others.sort_by_key(|unit| std::cmp::Reverse((unit.service, unit.record.created, unit.id)));
-            for (place, unit) in (0..).zip(others) {
-                let is_silent = matches!(unit.status, UnitStatus::Silent { .. });
-                if (unit.service == Service::Nobody || place >= *wanted) && !is_silent {
-                    pass.drain(unit, "its stage wants another release now".to_owned(), None);
-                }
-            }
-        }
-    }
-
-    fn room(&self, pass: &mut Pass<'_>) -> Result<(), WaitingOn> {
-        for (fleet, wanted) in &self.counts {
-            let here = || self.units.iter().filter(|unit| unit.record.fleet == *fleet);
-            let mine = count(here().filter(|unit| unit.record.template == self.release.digest));
-            if mine >= *wanted {
-                continue;
-            }
-            // In the end: where only what is not replaced remains.
-            let mut usage = pass.usage().clone();
-            here()
-                .filter(|unit| unit.record.template != self.release.digest)
-                .for_each(|unit| usage.give_back(unit.record));
-            for _ in mine..*wanted {
-                let placement = place(&usage, self.id, fleet, &self.release)?;
-                usage.reserve(self.id, self.release.digest, &placement);
-            }
-            // On the way: a surge needs room for one more beside what runs.
-            let surges = match self.spec.rollout.strategy {
-                Strategy::Surge => true,
-                Strategy::Auto => self.spec.rollout.max_unavailable.of_rounded_down(self.total()) == 0,
-                Strategy::Replace => false,
-            };
-            if surges {
-                place(pass.usage(), self.id, fleet, &self.release)?;
-            }
-        }
-        Ok(())
     }
 
     /// Moves units up to the size of a batch.
@@ -310,6 +243,7 @@ impl Stage<'_> {
             size,
             units,
             back: false,
+            withheld: false,
         };
         converge(pass, self.id, self.spec, self.record, self.units, &goal)
     }
@@ -353,6 +287,8 @@ impl Stage<'_> {
             self.wait(pass, WaitingOn::Bake { until });
         } else if !progress.done {
             self.wait_for_units(pass, &progress, batch);
+        } else if !self.is_measured(pass, deployment) {
+            // What is waited for, or what comes of it, is said.
         } else if is_last {
             self.move_to(pass, Phase::Verifying, None);
         } else if let Err(waiting) = may_go_on {
@@ -368,7 +304,7 @@ impl Stage<'_> {
             self.fail(pass, deployment, "it was not verified in time".to_owned());
         } else if !progress.done {
             self.wait_for_units(pass, &progress, u32::MAX);
-        } else {
+        } else if self.passes_after(pass, deployment) {
             let Deployment { to, template, digest, .. } = deployment.clone();
             self.rename(pass, &to, digest);
             let good = Good { release: to, template, digest };
@@ -397,7 +333,10 @@ impl Stage<'_> {
     ) {
         match self.failure(deployment) {
             Some(reason) => self.fail(pass, deployment, reason),
-            None => go_on(self, pass),
+            None => match self.fires(pass, deployment) {
+                Some(reason) => self.fail_by_gate(pass, deployment, reason),
+                None => go_on(self, pass),
+            },
         }
     }
 
@@ -419,6 +358,7 @@ impl Stage<'_> {
                     | UnitStatus::Planned
                     | UnitStatus::Preparing
                     | UnitStatus::Starting
+                    | UnitStatus::Withheld
                     | UnitStatus::Checking { .. }
                     | UnitStatus::Ready
                     | UnitStatus::Silent { .. }
@@ -439,6 +379,18 @@ impl Stage<'_> {
                 pass.plan.steps.extend(roll_back(&stage, deployment, reason, now));
             }
         }
+    }
+
+    /// As [`Stage::fail`], for what a gate or an alarm says, which a person may overrule.
+    fn fail_by_gate(&self, pass: &mut Pass<'_>, deployment: &Deployment, reason: String) {
+        match self.spec.rollout.on_alarm {
+            OnAlarm::Pause => self.ask_a_person(pass, reason),
+            OnAlarm::Rollback => self.fail(pass, deployment, reason),
+        }
+    }
+
+    fn ask_a_person(&self, pass: &mut Pass<'_>, reason: String) {
+        pass.step(Step::AwaitDecision { stage: self.id.clone(), reason, at: pass.world.now });
     }
 
     fn rolling_back(&self, pass: &mut Pass<'_>) {
@@ -469,7 +421,7 @@ impl Stage<'_> {
     fn to_good(&self, pass: &mut Pass<'_>, back: bool) -> Progress {
         let release = self.good();
         let units = if release.is_some() { self.counts.clone() } else { BTreeMap::new() };
-        let goal = Goal { release, rest: None, size: units.values().sum(), units, back };
+        let goal = Goal { release, rest: None, size: units.values().sum(), units, back, withheld: false };
         converge(pass, self.id, self.spec, self.record, self.units, &goal)
     }
 }
@@ -479,6 +431,7 @@ pub(crate) fn deadline(rollout: &Rollout, deployment: &Deployment) -> Option<jif
     let deadlines = &rollout.deadlines;
     let within = match deployment.phase {
         Phase::Pending => deadlines.prepare,
+        Phase::Gating => deadlines.gate,
         Phase::Rolling { .. } => deadlines.batch,
         Phase::Verifying => deadlines.verify,
         Phase::Baking { .. }

@@ -15,6 +15,8 @@
 //! | `converge` | which units to start and which to drain, within the budget |
 //! | `lifecycle` | when a drained unit stops and a stopped one is forgotten |
 //! | `deployment` | the phases of a stage's change: rolling, baking, rolling back, held |
+//! | `deployment/gate` | whether the release's answers let it take traffic, and end |
+//! | `deployment/alarm` | what the stage's alarms say to its deployment |
 //! | `calendar` | whether a batch may begin, by windows and freezes |
 //! | `strangers` | what ends that hosts run and no record knows |
 //! | `loss` | whether silent hosts are lost, or denv is blind |
@@ -48,6 +50,7 @@ mod routes;
 mod snapshot;
 mod status;
 mod strangers;
+mod trial;
 mod waiting;
 mod wake;
 mod world;
@@ -64,5 +67,6 @@ pub use records::{
 pub use routes::routes;
 pub use snapshot::Snapshot;
 pub use status::{Fault, UnitStatus, status};
+pub use trial::{AlarmObserved, Asked, AskedUnit, Ended, Gates, Part, Trial, TrialObserved};
 pub use waiting::{NoRoom, WaitingOn};
 pub use world::{GatewayObserved, HostObserved, Observed, World};

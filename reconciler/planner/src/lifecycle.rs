@@ -33,6 +33,7 @@ pub(crate) fn advance(pass: &mut Pass<'_>, unit: &Unit<'_>, rollout: &Rollout) {
         (UnitStatus::Planned, _) => start(pass, id, record, "waiting for the host to take it up"),
         (UnitStatus::Preparing, _) => start(pass, id, record, "verifying weights"),
         (UnitStatus::Starting, _) => start(pass, id, record, "starting the engine"),
+        (UnitStatus::Withheld, _) => pass.plan.wait(Subject::Unit(id), WaitingOn::Gate),
         (UnitStatus::Checking { unrouted }, _) => {
             let waiting =
                 WaitingOn::Gateways { gateways: unrouted.clone(), until: start_deadline(pass.world, record) };

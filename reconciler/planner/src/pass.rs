@@ -22,6 +22,8 @@ pub(crate) struct Pass<'w> {
     pub brake: Option<WaitingOn>,
     next_units: BTreeMap<StageId, u64>,
     pub plan: Plan,
+    /// Times at which something is due, whatever is waited for.
+    pub wakes: Vec<jiff::Timestamp>,
 }
 
 impl<'w> Pass<'w> {
@@ -35,11 +37,17 @@ impl<'w> Pass<'w> {
             brake: loss::brake(world),
             next_units: BTreeMap::new(),
             plan: Plan { steps: ends, ..Plan::default() },
+            wakes: Vec::new(),
         }
     }
 
     pub(crate) fn step(&mut self, step: Step) {
         self.plan.steps.push(step);
+    }
+
+    /// Has the world planned again then.
+    pub(crate) fn wake(&mut self, at: jiff::Timestamp) {
+        self.wakes.push(at);
     }
 
     pub(crate) fn usage(&mut self) -> &mut Usage<'w> {

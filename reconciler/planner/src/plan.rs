@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use denv_gates::Outcome;
 use denv_schema::wire::{Command, Generation};
 use denv_schema::{MemberId, Name, StageId, UnitId};
 use jiff::Timestamp;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::records::{
     Approved, DID_WELL, Deployment, Good, Hold, MemberRecord, Phase, Records, Scale, UnitPhase, UnitRecord,
 };
+use crate::trial::{Ended, Part, Trial};
 use crate::waiting::WaitingOn;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,6 +50,12 @@ pub enum Step {
         reason: String,
         at: Timestamp,
     },
+    /// Paused for a gate or an alarm: whoever resumes it decides to go on all the same.
+    AwaitDecision {
+        stage: StageId,
+        reason: String,
+        at: Timestamp,
+    },
     ResumeDeployment {
         stage: StageId,
         at: Timestamp,
@@ -55,6 +63,19 @@ pub enum Step {
     ApproveDeployment {
         stage: StageId,
         approved: Approved,
+    },
+    /// A suite is put to somebody.
+    BeginTrial {
+        stage: StageId,
+        part: Part,
+        trial: Trial,
+    },
+    EndTrial {
+        stage: StageId,
+        part: Part,
+        outcome: Outcome,
+        reason: String,
+        at: Timestamp,
     },
     /// This release works: going back means going back to it.
     MarkGood {
@@ -86,6 +107,11 @@ pub enum Step {
         unit: UnitId,
         generation: Generation,
         reason: String,
+        at: Timestamp,
+    },
+    /// Its release has passed its gate: it takes traffic.
+    AdmitUnit {
+        unit: UnitId,
         at: Timestamp,
     },
     MarkReady {
@@ -136,17 +162,25 @@ impl Records {
                     deployment.reason.clone_from(reason);
                 }
                 deployment.paused = false;
+                deployment.gates.undecided = false;
             }),
-            Step::PauseDeployment { stage, reason, at } => self.on_deployment(stage, |deployment| {
-                deployment.paused = true;
-                deployment.reason = Some(reason.clone());
-                deployment.since = *at;
-            }),
-            Step::ResumeDeployment { stage, at } => self.on_deployment(stage, |deployment| {
-                deployment.paused = false;
-                deployment.reason = None;
-                deployment.since = *at;
-            }),
+            Step::PauseDeployment { stage, reason, at } => {
+                self.on_deployment(stage, |deployment| deployment.pause(reason, *at));
+            }
+            Step::AwaitDecision { stage, reason, at } => {
+                self.on_deployment(stage, |deployment| deployment.await_decision(reason, *at));
+            }
+            Step::BeginTrial { stage, part, trial } => {
+                self.on_deployment(stage, |deployment| deployment.gates.begin(*part, trial));
+            }
+            Step::EndTrial { stage, part, outcome, reason, at } => {
+                let ended = Ended { outcome: *outcome, reason: reason.clone(), at: *at };
+                self.on_deployment(stage, |deployment| deployment.gates.end(*part, ended));
+            }
+            Step::AdmitUnit { unit, at } => self.on_unit(unit, |record| record.admit(*at)),
+            Step::ResumeDeployment { stage, at } => {
+                self.on_deployment(stage, |deployment| deployment.resume(*at));
+            }
             Step::ApproveDeployment { stage, approved } => {
                 self.on_deployment(stage, |deployment| deployment.approved = Some(approved.clone()));
             }
@@ -274,15 +308,37 @@ impl fmt::Display for Step {
                     Phase::Succeeded | Phase::Superseded => write!(f, "deployment {phase}")?,
                     Phase::RolledBack => f.write_str("deployment rolled back")?,
                     Phase::RollingBack => f.write_str("deployment is rolling back")?,
-                    Phase::Pending | Phase::Rolling { .. } | Phase::Baking { .. } | Phase::Verifying => {
+                    Phase::Pending
+                    | Phase::Gating
+                    | Phase::Rolling { .. }
+                    | Phase::Baking { .. }
+                    | Phase::Verifying => {
                         write!(f, "deployment is {phase}")?;
                     }
                 }
                 reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {reason}"))
             }
-            Step::PauseDeployment { reason, .. } => write!(f, "deployment is paused: {reason}"),
+            Step::PauseDeployment { reason, .. } | Step::AwaitDecision { reason, .. } => {
+                write!(f, "deployment is paused: {reason}")
+            }
             Step::ResumeDeployment { .. } => f.write_str("deployment goes on"),
             Step::ApproveDeployment { approved, .. } => write!(f, "deployment approved by {}", approved.by),
+            Step::BeginTrial { part: Part::Reference, trial, .. } => {
+                write!(f, "parity suite `{}` is put to its reference, {}", trial.suite, trial.asked)
+            }
+            Step::BeginTrial { trial, .. } => {
+                write!(f, "parity suite `{}` is put to {}", trial.suite, trial.asked)
+            }
+            Step::EndTrial { part: Part::Reference, outcome: Outcome::Pass, .. } => {
+                f.write_str("the reference has answered")
+            }
+            Step::EndTrial { part: Part::Reference, reason, .. } => {
+                write!(f, "the reference is away: {reason}")
+            }
+            Step::EndTrial { part, outcome, reason, .. } => {
+                write!(f, "gate {} the rollout {outcome}: {reason}", part.as_str())
+            }
+            Step::AdmitUnit { .. } => f.write_str("takes traffic: its release has passed its gate"),
             Step::MarkGood { good, .. } => write!(f, "`{}` is the good release", good.release),
             Step::Hold { hold, .. } => {
                 write!(f, "held: `{}` is not tried again: {}", hold.release, hold.reason)
@@ -327,8 +383,12 @@ impl Step {
             Step::OpenDeployment { .. }
             | Step::MoveDeployment { .. }
             | Step::PauseDeployment { .. }
+            | Step::AwaitDecision { .. }
             | Step::ResumeDeployment { .. }
             | Step::ApproveDeployment { .. }
+            | Step::BeginTrial { .. }
+            | Step::EndTrial { .. }
+            | Step::AdmitUnit { .. }
             | Step::MarkGood { .. }
             | Step::Hold { .. }
             | Step::Unhold { .. }
@@ -347,6 +407,9 @@ impl Step {
             Step::OpenDeployment { stage, .. }
             | Step::MoveDeployment { stage, .. }
             | Step::PauseDeployment { stage, .. }
+            | Step::AwaitDecision { stage, .. }
+            | Step::BeginTrial { stage, .. }
+            | Step::EndTrial { stage, .. }
             | Step::ResumeDeployment { stage, .. }
             | Step::ApproveDeployment { stage, .. }
             | Step::MarkGood { stage, .. }
@@ -356,6 +419,7 @@ impl Step {
             | Step::SettleRepairs { stage } => Subject::Stage(stage.clone()),
             Step::StartUnit { unit, .. }
             | Step::RestartUnit { unit, .. }
+            | Step::AdmitUnit { unit, .. }
             | Step::MarkReady { unit, .. }
             | Step::RenameRelease { unit, .. }
             | Step::DrainUnit { unit, .. }

@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::placement::Chosen;
+use crate::trial::Gates;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Records {
@@ -106,6 +107,8 @@ pub struct Deployment {
     /// The approval that it may need to leave `pending`.
     #[serde(default)]
     pub approved: Option<Approved>,
+    #[serde(default, skip_serializing_if = "Gates::is_empty")]
+    pub gates: Gates,
 }
 
 /// That a person approved this very deployment: another one, of the same release too, is approved anew.
@@ -121,6 +124,8 @@ pub struct Approved {
 pub enum Phase {
     /// Waits for room, for approval, or for its window.
     Pending,
+    /// Puts the parity suite to the reference, and to the first new unit before that takes traffic.
+    Gating,
     /// Moves units up to the size of batch `batch`, counted from 0.
     Rolling {
         batch: u32,
@@ -147,6 +152,7 @@ impl std::fmt::Display for Phase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Phase::Pending => f.write_str("pending"),
+            Phase::Gating => f.write_str("gating"),
             Phase::Rolling { batch } => write!(f, "rolling (batch {})", batch + 1),
             Phase::Baking { batch } => write!(f, "baking (batch {})", batch + 1),
             Phase::Verifying => f.write_str("verifying"),
@@ -199,6 +205,9 @@ pub struct UnitRecord {
     /// How often it was started again without having been ready for long in between.
     #[serde(default)]
     pub restarts_in_a_row: u32,
+    /// It takes no traffic before its release has passed its gate.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub withheld: bool,
     /// Why it is leaving, for people.
     pub reason: Option<String>,
 }

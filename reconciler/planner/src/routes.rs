@@ -17,7 +17,7 @@ pub fn routes(world: &World<'_>) -> Vec<UnitRoute> {
             report.is_some_and(|report| report.state == MemberState::Healthy)
         });
         let rotation = match unit.phase {
-            UnitPhase::Starting if healthy => Rotation::In,
+            UnitPhase::Starting if healthy && !unit.withheld => Rotation::In,
             // Gateways see for themselves whether it answers, sooner than denv does. So out of rotation has one
             // meaning, for good, and no gateway's word of it can be of an earlier time than the drain it confirms.
             UnitPhase::Ready => Rotation::In,

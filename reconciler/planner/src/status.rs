@@ -19,6 +19,8 @@ pub enum UnitStatus {
     Preparing,
     Starting,
     /// Healthy on its host; these gateways do not route to it yet.
+    /// Healthy, and not yet to be routed to: its release has not passed its gate.
+    Withheld,
     Checking {
         unrouted: Vec<Name>,
     },
@@ -66,6 +68,7 @@ impl UnitStatus {
             UnitStatus::Planned => "planned",
             UnitStatus::Preparing => "preparing",
             UnitStatus::Starting => "starting",
+            UnitStatus::Withheld => "withheld",
             UnitStatus::Checking { .. } => "checking",
             UnitStatus::Ready => "ready",
             UnitStatus::Unhealthy { .. } => "unhealthy",
@@ -180,7 +183,8 @@ fn fault_of_delay(world: &World<'_>, unit: &UnitRecord, status: &UnitStatus) -> 
             let connected = world.observed.gateways.values().filter(|gateway| gateway.connected).count();
             (connected > 0 && unrouted.len() == connected).then(host)
         }
-        UnitStatus::Ready
+        UnitStatus::Withheld
+        | UnitStatus::Ready
         | UnitStatus::Failed { .. }
         | UnitStatus::Silent { .. }
         | UnitStatus::Drifted { .. }
@@ -193,7 +197,10 @@ fn fault_of_delay(world: &World<'_>, unit: &UnitRecord, status: &UnitStatus) -> 
 /// The unit is what the member is that is furthest from serving; all are needed.
 fn on_hosts(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
     let worst = unit.members.iter().filter_map(|member| on_host(world, unit, member));
-    worst.min_by_key(distance).unwrap_or_else(|| routed(world, id, unit))
+    worst.min_by_key(distance).unwrap_or_else(|| match unit.withheld {
+        true => UnitStatus::Withheld,
+        false => routed(world, id, unit),
+    })
 }
 
 /// The member that is furthest from serving.
@@ -211,7 +218,8 @@ fn distance(status: &UnitStatus) -> u8 {
         UnitStatus::Planned => 3,
         UnitStatus::Preparing => 4,
         UnitStatus::Starting => 5,
-        UnitStatus::Checking { .. }
+        UnitStatus::Withheld
+        | UnitStatus::Checking { .. }
         | UnitStatus::Ready
         | UnitStatus::Silent { .. }
         | UnitStatus::Draining
@@ -295,6 +303,7 @@ pub(crate) fn service(world: &World<'_>, unit: &UnitRecord, status: &UnitStatus)
         UnitStatus::Planned
         | UnitStatus::Preparing
         | UnitStatus::Starting
+        | UnitStatus::Withheld
         | UnitStatus::Unhealthy { .. }
         | UnitStatus::Failed { .. }
         | UnitStatus::Drifted { .. }

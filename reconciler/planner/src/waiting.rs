@@ -88,6 +88,31 @@ pub enum WaitingOn {
         stage: StageId,
         to: Name,
     },
+    /// An alarm fires already, before anything new has begun.
+    Alarm {
+        alarm: Name,
+        reason: String,
+    },
+    /// An alarm has too little to say of the new release yet. At `until` its manifest says what that means.
+    Measures {
+        alarm: Name,
+        reason: String,
+        until: Timestamp,
+    },
+    /// A parity suite's reference is away; it is asked again at `until`, or as soon as it is there.
+    Reference {
+        suite: Name,
+        reason: String,
+        until: Option<Timestamp>,
+    },
+    /// A parity suite is run, or is to be run again at `until`.
+    Trial {
+        suite: Name,
+        reason: String,
+        until: Option<Timestamp>,
+    },
+    /// It is healthy, and takes no requests before its release has passed its gate.
+    Gate,
     /// The stage's windows are closed; this one is the next to be open, at `until`.
     Window {
         window: Window,
@@ -147,9 +172,12 @@ impl WaitingOn {
             | WaitingOn::Gateways { until, .. }
             | WaitingOn::Drain { until, .. }
             | WaitingOn::Bake { until }
+            | WaitingOn::Measures { until, .. }
             | WaitingOn::Repair { until, .. }
             | WaitingOn::Window { until, .. }
             | WaitingOn::Freeze { until, .. } => Some(*until),
+            WaitingOn::Reference { until, .. } | WaitingOn::Trial { until, .. } => *until,
+            WaitingOn::Alarm { .. } | WaitingOn::Gate => None,
             WaitingOn::Room(_)
             | WaitingOn::Ports { .. }
             | WaitingOn::Approval { .. }
@@ -232,6 +260,28 @@ impl fmt::Display for WaitingOn {
                 f,
                 "there is room for `{to}`, and a person is to approve it: `denv rollout approve {stage} --release {to}`"
             ),
+            WaitingOn::Alarm { alarm, reason } => write!(
+                f,
+                "alarm `{alarm}` fires already: {reason}; nothing new begins until it is quiet, or the stage leaves it out"
+            ),
+            WaitingOn::Measures { alarm, reason, until } => {
+                write!(f, "alarm `{alarm}` has too little to say: {reason}; more is waited for until {until}")
+            }
+            WaitingOn::Reference { suite, reason, until } => {
+                write!(f, "the reference of parity suite `{suite}` is away: {reason}")?;
+                match until {
+                    Some(until) => write!(f, "; it is asked again at {until}")?,
+                    None => f.write_str("; it is asked as soon as it is there")?,
+                }
+                f.write_str(". Bring it back, or name another in the suite")
+            }
+            WaitingOn::Trial { suite, reason, until: Some(until) } => {
+                write!(f, "parity suite `{suite}` says nothing yet: {reason}; it is run again at {until}")
+            }
+            WaitingOn::Trial { suite, reason, until: None } => {
+                write!(f, "parity suite `{suite}` is run: {reason}")
+            }
+            WaitingOn::Gate => f.write_str("healthy; takes requests once its release has passed its gate"),
             WaitingOn::Window { window, until } => {
                 write!(f, "outside its windows until {until}, when `{window}` is open")
             }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use denv_schema::manifest::HostSpec;
 use denv_schema::wire::{GatewayReport, HostReport, MemberReport, SILENCE};
-use denv_schema::{Catalog, Name};
+use denv_schema::{Catalog, Name, StageId};
 use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::records::{MemberRecord, Records, UnitRecord};
+use crate::trial::{AlarmObserved, TrialObserved};
 
 /// What is desired, observed and recorded, and the time. Catalog and records are read before observed, so that a
 /// finished step never looks undone.
@@ -26,6 +27,12 @@ pub struct World<'a> {
 pub struct Observed {
     pub hosts: BTreeMap<Name, HostObserved>,
     pub gateways: BTreeMap<Name, GatewayObserved>,
+    /// What came of the trials that deployments have under way.
+    #[serde(default)]
+    pub trials: BTreeMap<StageId, TrialObserved>,
+    /// What the alarms of stages say now.
+    #[serde(default)]
+    pub alarms: BTreeMap<StageId, BTreeMap<Name, AlarmObserved>>,
     /// Since when this process has been listening. A host can't be called silent for longer than that.
     pub since: Timestamp,
 }

@@ -113,6 +113,7 @@ fn said(does: &Does) -> String {
         Does::Stop { unit, .. } => format!("stop {unit}"),
         Does::Phase { phase } => phase.clone(),
         Does::Hold { release, reason } => format!("hold {release}: {reason}"),
+        Does::Test { suite, asked, part } => format!("suite {suite} ({}): {asked}", part.as_str()),
         Does::Wait { on } => format!("waits: {on}"),
     }
 }

@@ -83,7 +83,7 @@ fn stand(id: &StageId, record: Option<&StageRecord>, is_desired: impl Fn(&StageR
 
 #[cfg(test)]
 mod tests {
-    use denv_planner::{Deployment, Good, Phase};
+    use denv_planner::{Deployment, Gates, Good, Phase};
     use denv_schema::api::{RefusedView, SourceState};
     use denv_schema::{Diagnostics, Digest};
     use jiff::Timestamp;
@@ -142,6 +142,7 @@ mod tests {
             reason: None,
             paused: false,
             approved: None,
+            gates: Gates::default(),
         };
         let kept = Good {
             release: spec.release.clone(),

@@ -5,6 +5,7 @@
 
 mod events;
 mod link;
+mod parity;
 mod records;
 mod revisions;
 mod usage;
@@ -113,10 +114,11 @@ impl Tx {
 }
 
 fn migrator() -> Migrator {
-    const MIGRATIONS: [(&str, &str); 3] = [
+    const MIGRATIONS: [(&str, &str); 4] = [
         ("records", include_str!("../../migrations/0001_records.sql")),
         ("awaiting", include_str!("../../migrations/0002_awaiting.sql")),
         ("host-faults", include_str!("../../migrations/0003_host_faults.sql")),
+        ("parity", include_str!("../../migrations/0004_parity.sql")),
     ];
     let migration = |(number, (name, sql)): (i64, &(&'static str, &str))| {
         let sql = sqlx::SqlSafeStr::into_sql_str(sqlx::AssertSqlSafe((*sql).to_owned()));

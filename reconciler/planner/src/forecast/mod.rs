@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::placement::Chosen;
 use crate::plan::{Plan, Step, Subject};
 use crate::records::{Approved, MemberRecord, Phase, Records};
+use crate::trial::Part;
 use crate::waiting::WaitingOn;
 use crate::world::World;
 use crate::{checker, deployment};
@@ -99,6 +100,13 @@ pub enum Does {
     Hold {
         release: Name,
         reason: String,
+    },
+    /// A parity suite is put to a unit or a reference. That it is passed is assumed.
+    Test {
+        suite: Name,
+        /// `unit chat.prod.3 on h1`, or the reference's API.
+        asked: String,
+        part: Part,
     },
     /// The stage waits for its window, for the end of a freeze, or for a person's approval, and then goes on.
     Wait {
@@ -273,6 +281,7 @@ impl<'w> Run<'w> {
         match self.records.stages.get(stage)?.deployment.as_ref()?.phase {
             Phase::Rolling { batch } | Phase::Baking { batch } => Some(batch + 1),
             Phase::Pending
+            | Phase::Gating
             | Phase::Verifying
             | Phase::Succeeded
             | Phase::RollingBack
@@ -317,7 +326,14 @@ impl<'w> Run<'w> {
                 let (release, reason) = (hold.release.clone(), hold.reason.clone());
                 (stage.clone(), Does::Hold { release, reason })
             }
+            Step::BeginTrial { stage, part, trial } => {
+                let (suite, asked) = (trial.suite.clone(), trial.asked.to_string());
+                (stage.clone(), Does::Test { suite, asked, part: *part })
+            }
             Step::PauseDeployment { .. }
+            | Step::AwaitDecision { .. }
+            | Step::EndTrial { .. }
+            | Step::AdmitUnit { .. }
             | Step::ResumeDeployment { .. }
             | Step::ApproveDeployment { .. }
             | Step::MarkGood { .. }

@@ -83,7 +83,11 @@ impl Scene {
         let names = |names: [&str; 2]| names.map(|name| name.parse::<Name>().unwrap());
         let hosts = names(["a", "b"]).into_iter().map(|name| (name, host.clone())).collect();
         let gateways = [("g".parse().unwrap(), gateway)].into();
-        Scene { records: Records::default(), observed: Observed { hosts, gateways, since: now }, now }
+        Scene {
+            records: Records::default(),
+            observed: Observed { hosts, gateways, since: now, ..Observed::default() },
+            now,
+        }
     }
 
     /// What the catalog wants runs, each unit ready 40 s after it was started.
@@ -143,6 +147,7 @@ fn text(forecast: &Forecast) -> String {
             Does::Stop { unit, .. } => format!("stop {unit}"),
             Does::Phase { phase } => phase.clone(),
             Does::Hold { release, .. } => format!("hold {release}"),
+            Does::Test { suite, asked, part } => format!("test {suite} {}: {asked}", part.as_str()),
             Does::Wait { on } => format!("wait: {on}"),
         };
         writeln!(text, "{after:>4}s{batch} {does}").unwrap();

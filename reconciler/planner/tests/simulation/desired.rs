@@ -4,7 +4,7 @@ use denv_planner::Deployment;
 use denv_schema::api::RolloutAction;
 
 use crate::events::Event;
-use crate::manifests::{FleetShape, Needs, Shape, StageShape, stage_id};
+use crate::manifests::{FleetShape, GateShape, Needs, Shape, StageShape, stage_id};
 use crate::world::Simulation;
 
 /// Two stages that share nothing but the plan.
@@ -19,6 +19,7 @@ fn two_stages(pauses: bool) -> Shape {
         bake: 5,
         pauses,
         when: None,
+        gates: GateShape::default(),
     };
     let fleet = FleetShape::of_slots(2, 2);
     Shape { fleets: vec![fleet.clone(), fleet], stages: vec![stage(0), stage(1)], gateways: 1, lag: 0 }

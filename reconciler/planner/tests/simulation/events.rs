@@ -40,6 +40,10 @@ pub enum Event {
     Action(usize, RolloutAction),
     /// Whether requests never end.
     Traffic(bool),
+    /// What a stage's alarm says from now on: 0 good, 1 that it fires, 2 too little, 3 nothing.
+    AlarmSays(usize, u8),
+    /// Whether engines that are asked by a suite do not answer, and nobody's release is to blame.
+    Deaf(bool),
     /// Seconds.
     Wait(u16),
 }
@@ -108,6 +112,8 @@ impl Simulation {
             Event::Restart(seconds) => self.restart(u32::from(seconds)),
             Event::Action(stage, action) => self.ask(stage % stages, action),
             Event::Traffic(busy) => self.busy = busy,
+            Event::AlarmSays(stage, says) => drop(self.runs.says.insert(stage % stages, says)),
+            Event::Deaf(deaf) => self.runs.deaf = deaf,
             Event::Wait(seconds) => self.run(u32::from(seconds)),
         }
     }
@@ -117,6 +123,8 @@ impl Simulation {
         self.note("all faults end".to_owned());
         self.healed = true;
         self.busy = false;
+        self.runs.deaf = false;
+        self.runs.says.clear();
         for host in &mut self.hosts {
             (host.cut, host.refuses, host.reclaim) = (false, false, None);
         }

@@ -7,6 +7,7 @@
 
 mod desired;
 mod events;
+mod gates;
 mod gateway;
 mod host;
 mod manifests;
@@ -18,7 +19,7 @@ mod world;
 
 use denv_schema::api::RolloutAction;
 use events::Event;
-use manifests::{FleetShape, Needs, RELEASES, Shape, StageShape};
+use manifests::{FleetShape, GateShape, Needs, RELEASES, Shape, StageShape};
 use proptest::prelude::*;
 use world::Simulation;
 
@@ -55,6 +56,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0u8..90).prop_map(Event::Restart),
         3 => (0usize..2, action).prop_map(|(stage, action)| Event::Action(stage, action)),
         2 => any::<bool>().prop_map(Event::Traffic),
+        3 => (0usize..2, 0u8..4).prop_map(|(stage, says)| Event::AlarmSays(stage, says)),
+        2 => any::<bool>().prop_map(Event::Deaf),
         14 => (1u16..90).prop_map(Event::Wait),
     ]
 }
@@ -65,6 +68,16 @@ fn when() -> impl Strategy<Value = Option<String>> {
         (closed, false) => closed,
         (None, true) => Some("approval: required".to_owned()),
         (Some(closed), true) => Some(format!("{closed}, approval: required")),
+    })
+}
+
+fn gates() -> impl Strategy<Value = GateShape> {
+    let alarm = prop::option::weighted(0.4, prop_oneof![Just("pass"), Just("fail"), Just("pause")]);
+    let deadline = prop::option::weighted(0.3, 20u32..90);
+    (any::<bool>(), deadline, alarm).prop_map(|(parity, deadline, alarm)| GateShape {
+        parity,
+        deadline,
+        alarm,
     })
 }
 
@@ -85,8 +98,8 @@ fn shape() -> impl Strategy<Value = Shape> {
     let stage = || {
         let bake = prop_oneof![Just(0u32), Just(5), Just(20)];
         let more = prop_oneof![2 => Just(0u32), 1 => Just(1), 1 => Just(2)];
-        (any::<bool>(), any::<bool>(), 0u32..2, bake, any::<bool>(), when(), more).prop_map(
-            |(replace, auto, max_unavailable, bake, pauses, when, more)| StageShape {
+        (any::<bool>(), any::<bool>(), 0u32..2, bake, any::<bool>(), when(), (more, gates())).prop_map(
+            |(replace, auto, max_unavailable, bake, pauses, when, (more, gates))| StageShape {
                 auto,
                 needs: Needs::Slots(1),
                 fleets: vec![1],
@@ -96,6 +109,7 @@ fn shape() -> impl Strategy<Value = Shape> {
                 bake,
                 pauses,
                 when,
+                gates,
             },
         )
     };

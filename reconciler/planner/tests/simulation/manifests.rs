@@ -51,6 +51,19 @@ pub struct StageShape {
     pub pauses: bool,
     /// Its windows, freezes and approval, as its manifest has them. A world begins on 2027-01-15, a Friday, at 08:00 UTC.
     pub when: Option<String>,
+    /// Its parity suite, alarms and deadlines.
+    pub gates: GateShape,
+}
+
+/// What lets a stage's releases take traffic, and go on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GateShape {
+    /// The suite `golden`, before and after, against the release before.
+    pub parity: bool,
+    /// How many seconds the gate may take.
+    pub deadline: Option<u32>,
+    /// The alarm `errors`, and what it does where it has too little to say.
+    pub alarm: Option<&'static str>,
 }
 
 /// What does not change in a world's life.
@@ -76,6 +89,7 @@ impl Shape {
             bake: 5,
             pauses: false,
             when: None,
+            gates: GateShape::default(),
         };
         Shape { fleets: vec![FleetShape::of_slots(hosts, slots)], stages: vec![stage], gateways: 1, lag: 0 }
     }
@@ -111,8 +125,9 @@ pub fn stage_id(index: usize) -> StageId {
     format!("{}/prod", ENVIRONMENTS[index]).parse().unwrap()
 }
 
-/// 0 and 1 work, 2 ends at once, 3 never becomes healthy, 4 crashes again and again, 5 means what 0 means.
-pub const RELEASES: u8 = 6;
+/// 0 and 1 work, 2 ends at once, 3 never becomes healthy, 4 crashes again and again, 5 means what 0 means, 6 answers
+/// wrongly.
+pub const RELEASES: u8 = 7;
 
 pub fn release(stage: usize, number: u8) -> String {
     let kind = match number {
@@ -120,6 +135,7 @@ pub fn release(stage: usize, number: u8) -> String {
         2 => "bad",
         3 => "hang",
         4 => "crash",
+        6 => "wrong",
         _ => return format!("{}-good-0-again", ENVIRONMENTS[stage]),
     };
     format!("{}-{kind}-{number}", ENVIRONMENTS[stage])
@@ -165,6 +181,14 @@ pub fn catalog(shape: &Shape, desired: &Desired) -> Catalog {
             add(&mut text, "Host", name.as_str(), &spec);
         }
     }
+    let message = "messages: [{role: user, content: '?'}]";
+    let cases = format!("[{{name: a, {message}}}, {{name: b, {message}, expect: {{text: b}}}}]");
+    let suite = format!("reference: {{kind: previous-release}}, cases: {cases}");
+    add(&mut text, "ParitySuite", "golden", &suite);
+    for what in ["pass", "fail", "pause"] {
+        let alarm = format!("metric: error-rate, above: 1%, onInconclusive: {what}");
+        add(&mut text, "Alarm", &format!("errors-{what}"), &alarm);
+    }
     for (index, (stage, wanted)) in shape.stages.iter().zip(&desired.stages).enumerate() {
         add_releases(&mut text, index, stage.needs);
         if wanted.present {
@@ -206,9 +230,13 @@ fn add_stage(text: &mut String, index: usize, shape: &StageShape, wanted: Desire
         (false, false) => "surge",
     };
     let on_alarm = if shape.pauses { "pause" } else { "rollback" };
+    let GateShape { parity, deadline, alarm } = shape.gates;
+    let parity = if parity { ", parity: {suite: golden, before: true, after: true}" } else { "" };
+    let alarms = alarm.map_or_else(String::new, |what| format!(", alarms: [errors-{what}]"));
+    let deadlines = deadline.map_or_else(String::new, |gate| format!(", deadlines: {{gate: {gate}s}}"));
     let spec = format!(
         "environment: {}, release: {}, fleets: [{}], lostAfter: 60s, rollout: {{strategy: {strategy}, \
-         maxUnavailable: {}, batches: [1, 100%], bake: {}s, drainTimeout: 20s, onAlarm: {on_alarm}{}}}",
+         maxUnavailable: {}, batches: [1, 100%], bake: {}s, drainTimeout: 20s, onAlarm: {on_alarm}{}{deadlines}}}{parity}{alarms}",
         ENVIRONMENTS[index],
         release(index, wanted.release),
         fleets.join(", "),

@@ -13,6 +13,7 @@ use denv_schema::wire::{Command, CommandId, CommandOutcome};
 use denv_schema::{Catalog, UnitId};
 use jiff::{SignedDuration, Timestamp};
 
+use crate::gates::Runs;
 use crate::gateway::Gateway;
 use crate::host::Host;
 use crate::manifests::{Catalogs, Desired, DesiredStage, Shape, stage_id};
@@ -38,6 +39,9 @@ pub struct Simulation {
     pub now: Timestamp,
     random: u64,
     pub truth: Truth,
+    pub runs: Runs,
+    /// A person has gone on in spite of what a gate said.
+    pub overruled: bool,
     /// Nothing is heard and nothing was to do: planning again is in vain until then.
     quiet_until: Option<Option<Timestamp>>,
     pub steps: u32,
@@ -69,6 +73,8 @@ impl Simulation {
             now,
             random: seed | 1,
             truth: Truth::default(),
+            runs: Runs::default(),
+            overruled: false,
             quiet_until: None,
             steps: 0,
             log: Vec::new(),
@@ -110,9 +116,11 @@ impl Simulation {
             self.saved = self.observed.clone();
             self.peers_act();
             self.look_at_truth();
+            self.look_at_gates();
             if self.down_until.is_none() {
                 self.attach_all();
                 self.listen();
+                self.gates_act();
                 self.plan_and_act();
                 self.tell_gateways();
             }
@@ -304,6 +312,10 @@ impl Simulation {
         self.steps += 1;
         self.quiet_until = None;
         self.judge(step);
+        if let Step::ResumeDeployment { stage, .. } = step {
+            let deployment = self.records.stages[stage].deployment.as_ref();
+            self.overruled |= deployment.is_some_and(|deployment| deployment.gates.undecided);
+        }
         let before: BTreeSet<CommandId> =
             self.records.units.values().flat_map(UnitRecord::command_ids).collect();
         self.records.apply(step);
@@ -371,10 +383,15 @@ impl Simulation {
         self.now + SignedDuration::from_secs(i64::try_from(lag).unwrap())
     }
 
-    fn random(&mut self) -> u64 {
+    pub fn random(&mut self) -> u64 {
         self.random =
             self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.random >> 33
+    }
+
+    /// Something was heard that the planner may act on.
+    pub fn wakes(&mut self) {
+        self.quiet_until = None;
     }
 
     fn chance(&mut self, one_in: u64) -> bool {

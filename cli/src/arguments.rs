@@ -15,6 +15,7 @@ use crate::gateway::Gateway;
 use crate::get::Get;
 use crate::host::Host;
 use crate::key::Key;
+use crate::parity::Parity;
 use crate::plan::PlanVerb;
 use crate::promote::Promote;
 use crate::rollout::Rollout;
@@ -50,6 +51,7 @@ pub(crate) enum Verb {
     Get(Get),
     Describe(Describe),
     Rollout(Rollout),
+    Parity(Parity),
     Scale(Scale),
     Why(Why),
     Host(Host),

@@ -31,6 +31,7 @@ mod key;
 mod manifests;
 mod origin;
 mod output;
+mod parity;
 mod plan;
 mod promote;
 mod random;
@@ -79,6 +80,7 @@ async fn dispatch(arguments: Arguments, output: &mut Output) -> Result<Exit, Err
         Verb::Plan(plan) => plan::run(&plan, &connection, output).await,
         Verb::Apply(arguments) => apply::apply(&arguments, &connection, output).await,
         Verb::Delete(arguments) => apply::delete(&arguments, &connection, output).await,
+        Verb::Parity(parity) => parity::run(&parity, &connect(output)?, output).await,
         Verb::Promote(promote) => promote::run(&promote, &connection, output).await,
         Verb::Snapshot(snapshot) => snapshot::run(&snapshot, &connect(output)?, output).await,
         Verb::Get(get) => get::run(&get, &connect(output)?, output).await,

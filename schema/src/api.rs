@@ -182,6 +182,9 @@ pub struct StageView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled_by: Option<String>,
     pub deployment: Option<DeploymentView>,
+    /// What its alarms say now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alarms: Vec<AlarmView>,
     /// What does not go on, and why: of the stage and of its units.
     pub waiting: Vec<WaitingView>,
     pub units: Vec<UnitView>,
@@ -213,7 +216,7 @@ pub struct DeploymentView {
     pub number: u64,
     pub from: Option<Name>,
     pub to: Name,
-    /// `pending`, `rolling (batch 1)`, `baking (batch 1)`, `verifying`, `succeeded`, `rolling-back`, `rolled-back`,
+    /// `pending`, `gating`, `rolling (batch 1)`, `baking (batch 1)`, `verifying`, `succeeded`, `rolling-back`, `rolled-back`,
     /// `superseded`.
     pub phase: String,
     pub paused: bool,
@@ -227,6 +230,39 @@ pub struct DeploymentView {
     /// Where a person approved it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approved: Option<ApprovedView>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<GateView>,
+}
+
+/// What an alarm says of what a stage moves to, or of what it runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AlarmView {
+    pub alarm: Name,
+    /// `pass`, `fail` (it fires) or `inconclusive`.
+    pub outcome: String,
+    /// With figures.
+    pub reason: String,
+}
+
+/// A parity suite that was put to somebody for a deployment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GateView {
+    /// `reference`, `before` or `after`.
+    pub part: String,
+    pub suite: Name,
+    /// Counted from 1: a run that says nothing is made again.
+    pub attempt: u32,
+    /// Who was asked, in words.
+    pub asked: String,
+    pub since: Timestamp,
+    /// `pass`, `fail` or `inconclusive`; none while it is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+    /// With figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// Who approved a deployment, and when.
@@ -254,7 +290,7 @@ pub struct UnitView {
     /// Why it is where it is.
     pub chosen: Option<String>,
     pub generation: Generation,
-    /// `planned`, `preparing`, `starting`, `checking`, `ready`, `unhealthy`, `failed`, `silent`, `drifted`, `draining`,
+    /// `planned`, `preparing`, `starting`, `withheld`, `checking`, `ready`, `unhealthy`, `failed`, `silent`, `drifted`, `draining`,
     /// `stopping` or `stopped`.
     pub status: String,
     pub reason: Option<String>,

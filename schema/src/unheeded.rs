@@ -13,10 +13,7 @@ pub fn unheeded(catalog: &Catalog) -> Vec<String> {
     };
     for (id, stage) in &catalog.stages {
         let subject = || format!("Stage {id}");
-        say(stage.parity.is_some(), subject(), "spec.parity");
-        say(!stage.alarms.is_empty(), subject(), "spec.alarms");
         say(stage.routing.policy != RoutingPolicy::Priority, subject(), "spec.routing.policy");
-        say(stage.rollout.deadlines.gate.is_some(), subject(), "spec.rollout.deadlines.gate");
         say(stage.fleets.iter().any(|fleet| fleet.weight.is_some()), subject(), "spec.fleets[].weight");
     }
     for (name, customer) in &catalog.customers {

@@ -54,6 +54,19 @@ impl Client {
         self.get(&["stages", stage.environment.as_str(), stage.stage.as_str()], &[]).await
     }
 
+    /// The last run of the stage's parity suite that is of this deployment and time.
+    pub(crate) async fn parity(
+        &self,
+        stage: &StageId,
+        deployment: Option<u64>,
+        when: Option<&str>,
+    ) -> Result<Answer, ClientError> {
+        let path = ["stages", stage.environment.as_str(), stage.stage.as_str(), "parity"];
+        let deployment = deployment.map(|number| ("deployment", number.to_string()));
+        let when = when.map(|when| ("when", when.to_owned()));
+        self.get(&path, &deployment.into_iter().chain(when).collect::<Vec<_>>()).await
+    }
+
     pub(crate) async fn deployments(
         &self,
         stage: Option<&StageId>,

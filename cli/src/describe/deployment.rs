@@ -2,6 +2,7 @@ use denv_schema::api::{DeploymentView, EventView, StageView};
 use jiff::Timestamp;
 
 use super::page::Page;
+use crate::table::{Cell, Tone};
 use crate::time::at;
 use crate::views::phase;
 
@@ -16,6 +17,7 @@ pub(super) fn render(
     fields(&mut page, deployment, "", now);
     // An older deployment says nothing of what runs now.
     if stage.deployment.as_ref().is_some_and(|last| last.number == deployment.number) {
+        page.alarms(&stage.alarms);
         page.waiting(&stage.waiting.iter().collect::<Vec<_>>()).units(&stage.units, now);
     }
     page.events(events, now).finish()
@@ -31,4 +33,19 @@ pub(super) fn fields(page: &mut Page, deployment: &DeploymentView, indent: &str,
         .field(&name("Since"), at(deployment.since, now))
         .maybe(&name("Approved"), approved)
         .maybe(&name("Reason"), deployment.reason.as_ref());
+    for gate in &deployment.gates {
+        let (label, tone) = match gate.outcome.as_deref() {
+            Some("pass") => ("passed", Tone::Good),
+            Some("fail") => ("failed", Tone::Bad),
+            Some(_) => ("inconclusive", Tone::Change),
+            None => ("under way", Tone::Change),
+        };
+        let reason = gate.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+        let text = format!("{label}; {} asked {}{reason}", gate.suite, gate.asked);
+        page.cell(&name(&format!("Gate {}", gate.part)), &Cell::toned(text, tone));
+    }
+    if deployment.gates.iter().any(|gate| gate.part != "reference" && gate.outcome.is_some()) {
+        let (stage, number) = (&deployment.stage, deployment.number);
+        page.field(&name("Report"), format!("denv parity report {stage} --deployment {number}"));
+    }
 }

@@ -1,6 +1,6 @@
 //! The look of a description: fields, then sections.
 
-use denv_schema::api::{EventView, UnitView, WaitingView};
+use denv_schema::api::{AlarmView, EventView, UnitView, WaitingView};
 use jiff::Timestamp;
 use owo_colors::OwoColorize as _;
 
@@ -67,6 +67,24 @@ impl Page {
         self.section("Waiting");
         for WaitingView { subject, on } in waiting {
             self.lines(&format!("{}: {}", printable(subject).bold(), indented(on, 2)));
+        }
+        self
+    }
+
+    /// Left out where there are none.
+    pub(crate) fn alarms(&mut self, alarms: &[AlarmView]) -> &mut Self {
+        if alarms.is_empty() {
+            return self;
+        }
+        self.section("Alarms");
+        for AlarmView { alarm, outcome, reason } in alarms {
+            let (word, tone) = match outcome.as_str() {
+                "pass" => ("quiet", Tone::Good),
+                "fail" => ("fires", Tone::Bad),
+                _ => ("inconclusive", Tone::Change),
+            };
+            let word = toned(&Cell::toned(word, tone));
+            self.lines(&format!("{} {word}: {}", printable(alarm.as_str()).bold(), indented(reason, 2)));
         }
         self
     }

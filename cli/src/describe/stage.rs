@@ -31,6 +31,7 @@ pub(super) fn render(stage: &StageView, events: &[EventView], now: Timestamp) ->
         page.section(&format!("Deployment {}", deployment.number));
         deployment::fields(&mut page, deployment, "  ", now);
     }
+    page.alarms(&stage.alarms);
     // That a stage is held was said above.
     let said = stage.held.as_ref().map(|_| format!("stage {}", stage.stage));
     let waiting = stage.waiting.iter().filter(|waiting| Some(&waiting.subject) != said.as_ref());

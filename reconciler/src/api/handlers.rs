@@ -96,7 +96,7 @@ pub(super) async fn stage(
     Ok(Json(view))
 }
 
-fn find_stage(state: &State, environment: &str, stage: &str) -> Result<StageView, ApiError> {
+pub(super) fn find_stage(state: &State, environment: &str, stage: &str) -> Result<StageView, ApiError> {
     let id = format!("{environment}/{stage}");
     let parsed: Option<StageId> = id.parse().ok();
     parsed.and_then(|id| views::stage(state, &id)).ok_or_else(|| {

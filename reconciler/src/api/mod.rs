@@ -6,6 +6,7 @@ mod changes;
 mod handlers;
 mod metrics;
 mod openapi;
+mod parity;
 mod person;
 mod server;
 mod sources;
@@ -68,6 +69,7 @@ fn router(api: Arc<Api>) -> Router {
         .route("/v1/stages/{environment}/{stage}/placement", get(handlers::placement))
         .route("/v1/stages/{environment}/{stage}/rollout", post(handlers::rollout))
         .route("/v1/stages/{environment}/{stage}/scale", post(handlers::scale))
+        .route("/v1/stages/{environment}/{stage}/parity", get(parity::report))
         .route("/v1/deployments", get(handlers::deployments))
         .route("/v1/units", get(handlers::units))
         .route("/v1/hosts", get(handlers::hosts))

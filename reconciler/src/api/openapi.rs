@@ -1,6 +1,7 @@
 //! The API's own description, made from the types it speaks.
 
 use axum::Json;
+use denv_gates::parity::Report;
 use denv_planner::FleetSurvey;
 use denv_schema::api::{
     ApprovalRequest, DeploymentView, ErrorBody, EventView, GatewayView, HookAnswer, HostView, List,
@@ -59,6 +60,12 @@ fn document() -> Value {
         "/v1/stages/{environment}/{stage}/scale",
         "Say how many units are to run, within the ranges of the manifest",
         &stage,
+    );
+    describe.get::<Report>(
+        "/v1/stages/{environment}/{stage}/parity",
+        "The last run of the stage's parity suite, with each case and every difference",
+        &stage,
+        &["deployment", "when"],
     );
     describe.get::<List<DeploymentView>>(
         "/v1/deployments",

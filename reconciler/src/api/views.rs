@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use denv_planner::{Approved, Deployment, MemberRecord, Subject, UnitRecord, UnitStatus, World, status};
+use denv_gates::Outcome;
+use denv_planner::{
+    AlarmObserved, Approved, Deployment, MemberRecord, Part, Subject, Trial, UnitRecord, UnitStatus, World,
+    status,
+};
 use denv_schema::api::{
-    ApprovedView, DeploymentView, GatewayView, HeldView, HostView, ManifestView, MemberView, StageView,
-    UnitView, WaitingView,
+    AlarmView, ApprovedView, DeploymentView, GateView, GatewayView, HeldView, HostView, ManifestView,
+    MemberView, StageView, UnitView, WaitingView,
 };
 use denv_schema::manifest::Kind;
 use denv_schema::{Catalog, Digest, Name, StageId, UnitId};
@@ -40,6 +44,7 @@ pub(super) fn stage(state: &State, id: &StageId) -> Option<StageView> {
         wanted: denv_planner::wanted(spec, record),
         scaled_by: record.and_then(|record| record.scale.as_ref()).map(|scale| scale.by.clone()),
         deployment: record.and_then(|record| record.deployment.as_ref()).map(|it| deployment(id, it)),
+        alarms: state.observed.alarms.get(id).into_iter().flatten().map(alarm).collect(),
         waiting: problem
             .chain(
                 waiting.map(|(subject, on)| WaitingView { subject: subject.to_string(), on: on.to_string() }),
@@ -47,6 +52,32 @@ pub(super) fn stage(state: &State, id: &StageId) -> Option<StageView> {
             .collect(),
         units,
     })
+}
+
+fn alarm((name, seen): (&Name, &AlarmObserved)) -> AlarmView {
+    let reason = seen.reading.reason.clone();
+    AlarmView { alarm: name.clone(), outcome: outcome(seen.reading.outcome), reason }
+}
+
+fn gate((part, trial): (&Part, &Trial)) -> GateView {
+    GateView {
+        part: part.as_str().to_owned(),
+        suite: trial.suite.clone(),
+        attempt: trial.attempt,
+        asked: trial.asked.to_string(),
+        since: trial.since,
+        outcome: trial.ended.as_ref().map(|ended| outcome(ended.outcome)),
+        reason: trial.ended.as_ref().map(|ended| ended.reason.clone()).or_else(|| trial.last.clone()),
+    }
+}
+
+fn outcome(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Pass => "pass",
+        Outcome::Fail => "fail",
+        Outcome::Inconclusive => "inconclusive",
+    }
+    .to_owned()
 }
 
 pub(super) fn deployment(stage: &StageId, deployment: &Deployment) -> DeploymentView {
@@ -66,6 +97,7 @@ pub(super) fn deployment(stage: &StageId, deployment: &Deployment) -> Deployment
             .approved
             .as_ref()
             .map(|Approved { by, at }| ApprovedView { by: by.clone(), at: *at }),
+        gates: deployment.gates.trials.iter().map(gate).collect(),
     }
 }
 

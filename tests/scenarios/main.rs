@@ -10,6 +10,7 @@ mod clients;
 mod departures;
 mod desired_state;
 mod fixture;
+mod gates;
 mod partitions;
 mod pull_requests;
 mod recovery;

@@ -175,7 +175,8 @@ impl Stage<'_> {
                 Outcome::Inconclusive => said = Some(ended.reason.clone()),
             }
             let until = ended.at + signed(RETRY);
-            if said.is_some() && now < until {
+            let is_same = trial.is_some_and(|trial| trial.digest == digest);
+            if said.is_some() && is_same && now < until {
                 let (suite, reason) = (name.clone(), ended.reason.clone());
                 let until = Some(until);
                 self.wait(

@@ -41,8 +41,8 @@ pub(super) fn fields(page: &mut Page, deployment: &DeploymentView, indent: &str,
             None => ("under way", Tone::Change),
         };
         let reason = gate.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
-        let text = format!("{label}; {} asked {}{reason}", gate.suite, gate.asked);
-        page.cell(&name(&format!("Gate {}", gate.part)), &Cell::toned(text, tone));
+        let text = format!("{} {label}; {} asked {}{reason}", gate.part, gate.suite, gate.asked);
+        page.cell(&name("Gate"), &Cell::toned(text, tone));
     }
     if deployment.gates.iter().any(|gate| gate.part != "reference" && gate.outcome.is_some()) {
         let (stage, number) = (&deployment.stage, deployment.number);

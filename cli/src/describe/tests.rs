@@ -197,3 +197,30 @@ fn a_refused_source() {
       none
     ");
 }
+
+#[test]
+fn gates_and_alarms_show_their_figures() {
+    let mut stage = stage();
+    stage.alarms = from(json!([
+        {"alarm": "errors", "outcome": "pass", "reason": "share of failed requests is 0% over 400 requests in 5m, not above 1%"},
+        {"alarm": "ttft", "outcome": "inconclusive", "reason": "time to first token (p99): 3 requests in 5m, and 100 are needed"},
+    ]));
+    let last = stage.deployment.as_mut().unwrap();
+    last.gates = from(json!([
+        {"part": "reference", "suite": "golden", "attempt": 1, "asked": "unit `chat.prod.1` on `gpu-1`",
+         "since": "2026-11-29T10:51:00Z", "outcome": "pass", "reason": "2 answers"},
+        {"part": "before", "suite": "golden", "attempt": 2, "asked": "unit `chat.prod.4` on `gpu-2`",
+         "since": "2026-11-29T10:52:00Z"},
+    ]));
+    let last = last.clone();
+    let text = plain(&deployment::render(&last, &stage, &[], now()));
+    let shown: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("Gate")).take(7).collect();
+    assert_snapshot!(shown.join("\n"), @"
+    Gate:         reference passed; golden asked unit `chat.prod.1` on `gpu-1`: 2 answers
+    Gate:         before under way; golden asked unit `chat.prod.4` on `gpu-2`
+
+    Alarms
+      errors quiet: share of failed requests is 0% over 400 requests in 5m, not above 1%
+      ttft inconclusive: time to first token (p99): 3 requests in 5m, and 100 are needed
+    ");
+}

@@ -4,6 +4,7 @@
 
 mod offline;
 mod online;
+mod parity;
 mod rollout;
 mod stand_in;
 mod tls;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use denv_gates::Outcome;
 use denv_planner::{HostFaults, Phase, Step, UnitRecord};
 use denv_schema::Name;
 use denv_schema::api::Level;
@@ -86,6 +87,8 @@ fn level(step: &Step) -> Level {
     match step {
         Step::Hold { .. }
         | Step::PauseDeployment { .. }
+        | Step::AwaitDecision { .. }
+        | Step::EndTrial { outcome: Outcome::Fail | Outcome::Inconclusive, .. }
         | Step::RestartUnit { .. }
         | Step::EndStranger { .. } => Level::Warning,
         Step::MoveDeployment { phase: Phase::RollingBack | Phase::RolledBack, .. } => Level::Warning,

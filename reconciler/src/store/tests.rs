@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use denv_planner::{Records, StageRecord};
 use denv_schema::StageId;
 use denv_schema::wire::{
@@ -132,4 +134,55 @@ async fn events_are_read_on_from_a_place_or_back_from_the_end() {
     assert_eq!(said(1, true, None).await, "12");
     assert_eq!(said(0, false, Some("chat.prod.1")).await, "13");
     assert_eq!(said(0, false, Some("chat/prod")).await, "34", "a stage's events are also those of its units");
+}
+
+#[tokio::test]
+async fn the_last_run_of_a_suite_is_found_and_old_ones_are_dropped() {
+    use denv_gates::Outcome;
+    use denv_gates::parity::{Report, When};
+
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await;
+    let stage: StageId = "chat/prod".parse().unwrap();
+    let run = |deployment, when, attempt| Report {
+        stage: "chat/prod".parse().unwrap(),
+        deployment,
+        when,
+        attempt,
+        release: "r1".parse().unwrap(),
+        suite: "golden".parse().unwrap(),
+        unit: "chat.prod.1".into(),
+        host: "h1".parse().unwrap(),
+        reference: None,
+        begun: Timestamp::UNIX_EPOCH,
+        ended: Timestamp::UNIX_EPOCH,
+        outcome: Outcome::Pass,
+        reason: String::new(),
+        cases: Vec::new(),
+    };
+    assert_eq!(store.report(&stage, None, None).await.unwrap(), None);
+    for report in
+        [run(1, When::Before, 1), run(1, When::After, 1), run(2, When::Before, 1), run(2, When::Before, 2)]
+    {
+        store.keep_report(&report).await.unwrap();
+    }
+    let found = async |deployment, when| {
+        let report = store.report(&stage, deployment, when).await.unwrap();
+        report.map(|report| (report.deployment, report.when, report.attempt))
+    };
+    assert_eq!(found(None, None).await, Some((2, When::Before, 2)));
+    assert_eq!(found(None, Some(When::After)).await, Some((1, When::After, 1)));
+    assert_eq!(found(Some(1), None).await, Some((1, When::After, 1)), "the later of a deployment's two");
+    assert_eq!(found(Some(3), None).await, None);
+    assert_eq!(store.of_tenant(&"other".parse().unwrap()).report(&stage, None, None).await.unwrap(), None);
+
+    let said = denv_schema::wire::Said::TimedOut;
+    let answers =
+        BTreeMap::from([("a".parse().unwrap(), denv_schema::wire::CaseAnswer { took_ms: 1, said })]);
+    store.keep_answers(&stage, 2, &answers).await.unwrap();
+    assert_eq!(store.answers(&stage, 2).await.unwrap(), Some(answers));
+    assert_eq!(store.answers(&stage, 1).await.unwrap(), None);
+    store.keep_report(&run(60, When::Before, 1)).await.unwrap();
+    assert_eq!(found(Some(2), None).await, None);
+    assert_eq!(store.answers(&stage, 2).await.unwrap(), None);
 }

@@ -13,6 +13,9 @@ parser.add_argument("--alias", required=True)
 parser.add_argument("--ctx-size", type=int, default=4096)
 parser.add_argument("--parallel", type=int, default=1)
 parser.add_argument("--threads", type=int, default=-1)
+parser.add_argument("--split-mode", choices=["none", "layer", "row"], default="layer")
+parser.add_argument("--cache-prompt", action=argparse.BooleanOptionalAction, default=True)
+parser.add_argument("--cache-ram", type=int, default=8192, help="MiB of the host's memory for prompts")
 parser.add_argument("--metrics", action="store_true")
 arguments = parser.parse_args()
 
@@ -25,6 +28,9 @@ params.n_ctx = arguments.ctx_size
 params.n_parallel = arguments.parallel
 params.cpuparams.n_threads = arguments.threads
 params.cpuparams_batch.n_threads = arguments.threads
+params.split_mode = {"none": 0, "layer": 1, "row": 2}[arguments.split_mode]
+params.cache_prompt = arguments.cache_prompt
+params.cache_ram_mib = arguments.cache_ram
 params.endpoint_metrics = arguments.metrics
 params.endpoint_slots = True
 server = xllamacpp.Server(params)

@@ -4,7 +4,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 dir=$1
-stamp="$dir/ready-xllamacpp-2026.10.11549-smollm2-0.1.2"
+stamp="$dir/ready-xllamacpp-2026.10.11549-smollm2-0.1.2-$(cksum < "$here/llama-server.py" | cut -d ' ' -f 1)"
 [ -e "$stamp" ] && exit 0
 mkdir -p "$dir/bin" "$dir/weights"
 dir=$(cd "$dir" && pwd)

@@ -11,6 +11,7 @@ mod departures;
 mod desired_state;
 mod fixture;
 mod gates;
+mod members;
 mod partitions;
 mod pull_requests;
 mod recovery;

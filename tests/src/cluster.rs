@@ -1,6 +1,7 @@
 //! A whole denv on loopback: one reconciler, hosts, one gateway, each a process of its own.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,6 +36,10 @@ pub struct Cluster {
     pub reconciler: Option<Process>,
     pub hosts: BTreeMap<String, Process>,
     ingresses: BTreeMap<String, u16>,
+    /// Where hosts are, if not all at one address.
+    pub addresses: BTreeMap<String, Ipv4Addr>,
+    /// More flags for the hosts.
+    pub host_flags: Vec<String>,
     pub gateway: Option<Process>,
     api_port: u16,
     link_port: u16,
@@ -64,6 +69,8 @@ impl Cluster {
             reconciler: None,
             hosts: BTreeMap::new(),
             ingresses: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            host_flags: Vec::new(),
             gateway: None,
             api_port: free_port()?,
             link_port: free_port()?,
@@ -121,10 +128,11 @@ impl Cluster {
             "--state-dir".to_owned(),
             dir.display().to_string(),
             "--ingress-listen".to_owned(),
-            format!("127.0.0.1:{port}"),
+            format!("{}:{port}", self.addresses.get(name).unwrap_or(&Ipv4Addr::LOCALHOST)),
             "--engine-path".to_owned(),
             self.layout.engine_path.display().to_string(),
         ];
+        arguments.extend(self.host_flags.clone());
         if let Some(weights) = &self.layout.weights_dir {
             arguments.extend(["--weights-dir".to_owned(), weights.display().to_string()]);
         }

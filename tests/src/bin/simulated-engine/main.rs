@@ -1,6 +1,8 @@
 //! An engine that is not there: an HTTP server that answers as vLLM does, with knobs for what can go wrong. It takes
 //! vLLM's flags as denv renders them.
 
+mod group;
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,6 +20,8 @@ use axum::{Json, Router};
 use clap::{Parser, Subcommand};
 use serde_json::{Value, json};
 
+use group::Group;
+
 #[derive(Parser)]
 struct Arguments {
     #[command(subcommand)]
@@ -33,10 +37,37 @@ enum Command {
 #[allow(clippy::struct_excessive_bools, reason = "they are flags of a command line")]
 struct Serve {
     model: String,
+    /// Where it serves, unless it only has ranks of a pool that another serves for.
+    #[arg(long, required_unless_present = "headless")]
+    host: Option<String>,
+    #[arg(long, required_unless_present = "headless")]
+    port: Option<u16>,
+    #[arg(long, conflicts_with = "api_server_count")]
+    headless: bool,
     #[arg(long)]
-    host: String,
+    api_server_count: Option<u32>,
     #[arg(long)]
-    port: u16,
+    data_parallel_size: Option<u32>,
+    #[arg(long, requires = "data_parallel_rpc_port")]
+    data_parallel_size_local: Option<u32>,
+    #[arg(long, requires = "headless")]
+    data_parallel_start_rank: Option<u32>,
+    #[arg(long)]
+    data_parallel_address: Option<String>,
+    #[arg(long)]
+    data_parallel_rpc_port: Option<u16>,
+    #[arg(long, requires = "master_port")]
+    nnodes: Option<u32>,
+    #[arg(long)]
+    node_rank: Option<u32>,
+    #[arg(long)]
+    master_addr: Option<String>,
+    #[arg(long)]
+    master_port: Option<u16>,
+    #[arg(long)]
+    enable_expert_parallel: bool,
+    #[arg(long)]
+    kv_transfer_config: Option<String>,
     #[arg(long)]
     served_model_name: String,
     #[arg(long)]
@@ -120,7 +151,18 @@ async fn main() -> ExitCode {
         });
     }
     tokio::time::sleep(Duration::from_millis(flags.sim_start_delay)).await;
-    let address: SocketAddr = match format!("{}:{}", flags.host, flags.port).parse() {
+    let kept = match gather(&flags).await {
+        Ok(kept) => kept,
+        Err(error) => {
+            say(&format!("RuntimeError: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let (Some(host), Some(port)) = (&flags.host, flags.port) else {
+        say("the leader is gone");
+        return ExitCode::FAILURE;
+    };
+    let address: SocketAddr = match format!("{host}:{port}").parse() {
         Ok(address) => address,
         Err(error) => {
             say(&format!("bad address: {error}"));
@@ -147,10 +189,32 @@ async fn main() -> ExitCode {
         .route("/v1/chat/completions", post(chat))
         .route("/metrics", get(metrics))
         .with_state(engine);
-    match axum::serve(listener, router).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
+    let served = axum::serve(listener, router).await;
+    drop(kept);
+    if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Takes part in its pool. A process without a server returns when its leader is gone; one that serves when all ranks are
+/// there, with what others come to.
+async fn gather(flags: &Serve) -> std::io::Result<Vec<tokio::net::TcpListener>> {
+    let group = Group::of(flags);
+    let (first, count) = group.as_ref().map_or((0, flags.data_parallel_size.unwrap_or(1)), Group::ranks);
+    let handed_over =
+        if flags.kv_transfer_config.is_some() { group::hand_over(first, count).await? } else { Vec::new() };
+    match group {
+        None => {}
+        Some(group) if flags.headless => group.follow().await?,
+        Some(group) => {
+            for other in group.lead().await? {
+                tokio::spawn(async {
+                    group::gone(other).await;
+                    say("EngineDeadError: ranks on another host are gone");
+                    std::process::exit(1);
+                });
+            }
+        }
     }
+    Ok(handed_over)
 }
 
 #[allow(clippy::print_stdout, reason = "an engine's log is its output")]

@@ -176,6 +176,11 @@ impl Observation {
         self.tell();
     }
 
+    /// What the alarms of a stage say now.
+    pub fn alarms(&self, stage: &StageId) -> BTreeMap<Name, AlarmObserved> {
+        self.lock().observed.alarms.get(stage).cloned().unwrap_or_default()
+    }
+
     /// What the alarms of stages say now. Only another outcome is news: figures move all the time.
     pub fn alarms_read(&self, readings: BTreeMap<StageId, BTreeMap<Name, AlarmObserved>>) {
         let outcomes = |readings: &BTreeMap<StageId, BTreeMap<Name, AlarmObserved>>| {
@@ -252,6 +257,9 @@ impl Observation {
 
 #[cfg(test)]
 mod tests {
+    use denv_gates::Outcome;
+    use denv_gates::alarm::Reading;
+    use denv_schema::Digest;
     use denv_schema::wire::{Inventory, Rotation, UnitReport};
 
     use super::*;
@@ -283,6 +291,30 @@ mod tests {
         assert_eq!(host.report, report(2));
         observation.host_reported(&name, second, report(4), now);
         assert_eq!(observation.snapshot().hosts[&name].report, report(4));
+    }
+
+    #[tokio::test]
+    async fn figures_that_move_are_no_news_and_outcomes_are() {
+        let (_dir, observation) = observation().await;
+        let stage: StageId = "chat/prod".parse().unwrap();
+        let reads = |outcome, samples| {
+            let reading = Reading { outcome, reason: format!("{samples} requests"), samples };
+            let seen = AlarmObserved { of: Digest::from_bytes([0; 32]), reading };
+            [(stage.clone(), [("errors".parse().unwrap(), seen)].into())].into()
+        };
+        let mut changes = observation.changes();
+        let mut is_news = |readings| {
+            observation.alarms_read(readings);
+            let changed = changes.has_changed().unwrap();
+            changes.mark_unchanged();
+            changed
+        };
+        assert!(is_news(reads(Outcome::Pass, 1)));
+        assert!(!is_news(reads(Outcome::Pass, 2)));
+        assert_eq!(observation.alarms(&stage)["errors"].reading.samples, 2);
+        assert!(is_news(reads(Outcome::Fail, 3)));
+        assert!(is_news(BTreeMap::new()));
+        assert!(observation.alarms(&stage).is_empty());
     }
 
     #[tokio::test]

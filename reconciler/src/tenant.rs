@@ -139,6 +139,7 @@ impl Tenant {
         let api = Api {
             store: store.clone(),
             state: states,
+            observation: Arc::clone(&observation),
             sources: handles,
             catalog: catalogs,
             asks: ask,

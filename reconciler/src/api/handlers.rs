@@ -39,6 +39,12 @@ pub(super) fn list<T>(items: Vec<T>) -> Answer<List<T>> {
 }
 
 impl Api {
+    /// With what the stage's alarms read at this moment.
+    fn with_alarms(&self, view: StageView) -> StageView {
+        let alarms = self.observation.alarms(&view.stage).iter().map(views::alarm).collect();
+        StageView { alarms, ..view }
+    }
+
     /// The world as last planned. Before a first revision is in force there is none, which is no empty world.
     pub(super) async fn world(&self) -> Result<Arc<State>, ApiError> {
         if self.catalog.borrow().is_some() {
@@ -82,7 +88,7 @@ pub(super) async fn stages(Extracted(api): Shared, person: Person) -> Answer<Lis
     let state = api.world().await?;
     let stages = state.catalog.iter().flat_map(|catalog| catalog.stages.keys());
     let stages = stages.filter(|id| person.sees(id));
-    list(stages.filter_map(|id| views::stage(&state, id)).collect())
+    list(stages.filter_map(|id| views::stage(&state, id)).map(|view| api.with_alarms(view)).collect())
 }
 
 pub(super) async fn stage(
@@ -93,7 +99,7 @@ pub(super) async fn stage(
     let state = api.world().await?;
     let view = find_stage(&state, &environment, &stage)?;
     person.must(Access::Viewer, &view.stage)?;
-    Ok(Json(view))
+    Ok(Json(api.with_alarms(view)))
 }
 
 pub(super) fn find_stage(state: &State, environment: &str, stage: &str) -> Result<StageView, ApiError> {
@@ -167,7 +173,8 @@ async fn ask(
     }
     // What was asked shows in the next state; the asker is shown that one.
     let _ = tokio::time::timeout(PLANNED_WITHIN, changes.changed()).await;
-    find_stage(&*api.world().await?, environment, stage).map(Json)
+    let view = find_stage(&*api.world().await?, environment, stage)?;
+    Ok(Json(api.with_alarms(view)))
 }
 
 pub(super) async fn deployments(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State as Extracted;
 use axum::http::header;
 use axum::response::IntoResponse;
+use denv_gates::Outcome;
 use denv_schema::api::SourceState;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::family::Family;
@@ -44,6 +45,13 @@ pub(super) async fn metrics(Extracted(api): Extracted<Arc<Api>>) -> impl IntoRes
     let held = gauge(&mut registry, "stage_held", "1 for a stage that is held at its good release");
     for (stage, record) in &state.records.stages {
         held.get_or_create(&vec![("stage", stage.to_string())]).set(i64::from(record.hold.is_some()));
+    }
+    let alarm = gauge(&mut registry, "alarm_firing", "1 for a stage's alarm that fires now");
+    for stage in state.catalog.iter().flat_map(|catalog| catalog.stages.keys()) {
+        for (name, seen) in api.observation.alarms(stage) {
+            let labels = vec![("stage", stage.to_string()), ("alarm", name.to_string())];
+            alarm.get_or_create(&labels).set(i64::from(seen.reading.outcome == Outcome::Fail));
+        }
     }
     let source =
         gauge(&mut registry, "source_ready", "1 while the newest revision of the source is in force");

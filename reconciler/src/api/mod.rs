@@ -29,6 +29,7 @@ use denv_schema::api::{ErrorBody, ErrorMessage};
 use denv_schema::{Catalog, Diagnostics, Digest};
 use tokio::sync::{mpsc, watch};
 
+use crate::observation::Observation;
 use crate::orchestrator::{Ask, State};
 use crate::source::SourceHandle;
 use crate::store::{Store, StoreError};
@@ -40,6 +41,7 @@ pub use tenants::routers;
 pub struct Api {
     pub store: Store,
     pub state: watch::Receiver<Arc<State>>,
+    pub observation: Arc<Observation>,
     pub sources: Vec<SourceHandle>,
     /// What is in force, planned or not.
     pub catalog: watch::Receiver<Option<Arc<Catalog>>>,

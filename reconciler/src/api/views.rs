@@ -44,7 +44,8 @@ pub(super) fn stage(state: &State, id: &StageId) -> Option<StageView> {
         wanted: denv_planner::wanted(spec, record),
         scaled_by: record.and_then(|record| record.scale.as_ref()).map(|scale| scale.by.clone()),
         deployment: record.and_then(|record| record.deployment.as_ref()).map(|it| deployment(id, it)),
-        alarms: state.observed.alarms.get(id).into_iter().flatten().map(alarm).collect(),
+        // What they read moves without anything being planned.
+        alarms: Vec::new(),
         waiting: problem
             .chain(
                 waiting.map(|(subject, on)| WaitingView { subject: subject.to_string(), on: on.to_string() }),
@@ -54,7 +55,7 @@ pub(super) fn stage(state: &State, id: &StageId) -> Option<StageView> {
     })
 }
 
-fn alarm((name, seen): (&Name, &AlarmObserved)) -> AlarmView {
+pub(super) fn alarm((name, seen): (&Name, &AlarmObserved)) -> AlarmView {
     let reason = seen.reading.reason.clone();
     AlarmView { alarm: name.clone(), outcome: outcome(seen.reading.outcome), reason }
 }

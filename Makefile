@@ -41,7 +41,7 @@ bench: release
 
 # Simulated worlds beyond those of `make test`: `make soak SEEDS=100000`, or the one that failed: `make soak SEED=7`.
 soak:
-	SEEDS=$(SEEDS) SEED=$(SEED) FROM=$(FROM) cargo test --release --locked -p denv-planner --test simulation -- --ignored --nocapture seeds::soak
+	SEEDS=$(SEEDS) SEED=$(SEED) FROM=$(FROM) cargo test --release --locked -p denv-tests --test simulation -- --ignored --nocapture seeds::soak
 
 fmt:
 	cargo fmt --all

@@ -338,7 +338,8 @@ fn budget(
     }
 }
 
-/// Under surge, what a stage keeps, with what is ready of the release it moves to, is all that it should have.
+/// Under surge, what a fleet keeps, with what is ready of the release it moves to, is all that it should have, or all that
+/// the stage should have.
 fn replaced(
     world: &World<'_>,
     stage: &StageId,
@@ -356,19 +357,24 @@ fn replaced(
         (None, None) => return,
     };
     let leaves = |id: &UnitId| drained.iter().any(|(drained, _)| *drained == id);
-    let of_stage = |record: &UnitRecord| {
-        record.stage == *stage && spec.fleets.iter().any(|fleet| fleet.name == record.fleet)
+    let kept = |fleet: Option<&Name>| {
+        count(world.records.units.iter().filter(|(id, record)| {
+            record.stage == *stage
+                && fleet.is_none_or(|fleet| record.fleet == *fleet)
+                && record.is_active()
+                && !leaves(id)
+                && (is_ready(world, id, record) || record.template != target)
+        }))
     };
-    let replaces = drained
-        .iter()
-        .any(|(id, record)| of_stage(record) && record.template != target && is_ready(world, id, record));
-    let kept = count(world.records.units.iter().filter(|(id, record)| {
-        of_stage(record)
-            && record.is_active()
-            && !leaves(id)
-            && (is_ready(world, id, record) || record.template != target)
-    }));
-    if replaces && kept < total {
+    let short = spec.fleets.iter().any(|fleet| {
+        let of_fleet = |record: &UnitRecord| record.stage == *stage && record.fleet == fleet.name;
+        let replaces = drained
+            .iter()
+            .any(|(id, record)| of_fleet(record) && record.template != target && is_ready(world, id, record));
+        replaces && kept(Some(&fleet.name)) < fleet.units.min
+    });
+    // Where a fleet has no room for its share, others have it.
+    if short && kept(None) < total {
         found.push(Violation::NotReplaced { stage: stage.clone() });
     }
 }

@@ -67,7 +67,8 @@ impl Queues {
         }
     }
 
-    fn attach(&self, host: &Name) -> Arc<Notify> {
+    /// What a host's new stream is woken by.
+    pub fn attach(&self, host: &Name) -> Arc<Notify> {
         let queue = Arc::new(Notify::new());
         self.lock().insert(host.clone(), Arc::clone(&queue));
         queue

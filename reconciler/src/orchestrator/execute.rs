@@ -12,7 +12,8 @@ use super::Orchestrator;
 use crate::store::{Commit, Event, StoreError};
 
 impl Orchestrator {
-    pub(super) async fn carry_out(&mut self, steps: &[Step]) -> Result<(), StoreError> {
+    /// Writes what steps change as one, and wakes the queues of hosts that they fill.
+    pub async fn carry_out(&mut self, steps: &[Step]) -> Result<(), StoreError> {
         let mut after = self.records.clone();
         let mut commit = Commit::default();
         for step in steps {

@@ -170,7 +170,8 @@ impl Orchestrator {
         Ok(())
     }
 
-    fn answered(&mut self, answer: CommandResult) {
+    /// A host has answered a command, and its report after that was heard.
+    pub fn answered(&mut self, answer: CommandResult) {
         self.records.pending.remove(&answer.id);
         if let CommandOutcome::Refused { reason } = answer.outcome {
             self.records.refused.insert(answer.id, reason);

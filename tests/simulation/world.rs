@@ -1,7 +1,8 @@
 //! The reconciler in a simulated world: the real planner, and all that is between it and what really runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use denv_planner::actions::act;
 use denv_planner::{
@@ -9,10 +10,12 @@ use denv_planner::{
     plan, routes, status,
 };
 use denv_schema::api::{RolloutAction, RolloutRequest};
-use denv_schema::wire::{Command, CommandId, CommandOutcome};
+use denv_schema::wire::Command;
 use denv_schema::{Catalog, UnitId};
 use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Notify;
 
+use crate::control::{Control, reloaded};
 use crate::gates::Runs;
 use crate::gateway::Gateway;
 use crate::host::Host;
@@ -28,8 +31,11 @@ pub struct Simulation {
     pub observed: Observed,
     /// As the store has it: a second old.
     saved: Observed,
-    /// Commands that no host has answered, in the store.
-    queued: Vec<(usize, UnitId, Command)>,
+    control: Control,
+    /// The process ends after so many more writes, before it has told anybody of the last.
+    pub dies_after: Option<u32>,
+    /// What wakes each host's stream.
+    queues: Vec<Option<Arc<Notify>>>,
     /// Until then there is no reconciler.
     pub down_until: Option<Timestamp>,
     pub hosts: Vec<Host>,
@@ -64,7 +70,9 @@ impl Simulation {
             records: Records::default(),
             observed: Observed { since: now, ..Observed::default() },
             saved: Observed::default(),
-            queued: Vec::new(),
+            control: Control::new(),
+            dies_after: None,
+            queues: vec![None; shape.hosts().len()],
             down_until: None,
             hosts: hosts.map(|(name, fleet)| Host::new(name, fleet, shape.fleets[fleet].gpus)).collect(),
             gateways: gateways.map(|index| Gateway::new(format!("g{index}").parse().unwrap(), now)).collect(),
@@ -101,7 +109,7 @@ impl Simulation {
         let request = RolloutRequest { action, release: None };
         if let Ok(steps) = act(&self.records, &stage_id(stage), &request, "someone", self.now) {
             self.note(format!("{action:?}"));
-            steps.iter().for_each(|step| self.carry_out(step));
+            self.carry_out(&steps);
         }
     }
 
@@ -136,11 +144,9 @@ impl Simulation {
     }
 
     fn resume(&mut self) {
-        self.observed = std::mem::take(&mut self.saved);
-        self.observed.since = self.now;
-        self.observed.hosts.values_mut().for_each(|host| host.connected = false);
-        self.observed.gateways.values_mut().for_each(|gateway| gateway.connected = false);
-        self.records.pending = self.queued.iter().map(|(.., command)| command.id.clone()).collect();
+        self.observed = reloaded(std::mem::take(&mut self.saved), self.now);
+        self.control.restart();
+        self.records = self.control.records().clone();
         self.quiet_until = None;
     }
 
@@ -149,14 +155,17 @@ impl Simulation {
         for index in 0..self.hosts.len() {
             let soon = self.shape.lag == 0 || self.chance(2);
             let host = &mut self.hosts[index];
-            if host.cut && host.linked {
+            if !host.is_reachable() && host.linked {
                 host.detach();
                 let observed = self.observed.hosts.get_mut(&host.name).unwrap();
                 (observed.connected, observed.last_seen) = (false, now);
                 self.quiet_until = None;
-            } else if !host.cut && !host.linked && soon {
+            } else if host.is_reachable() && !host.linked && soon {
                 host.detach();
                 host.linked = true;
+                host.welcome(self.control.term());
+                self.queues[index] = Some(self.control.attach(&host.name));
+                self.control.wake(&host.name);
                 let observed = HostObserved {
                     connected: true,
                     last_seen: now,
@@ -247,11 +256,9 @@ impl Simulation {
                 // As the link does: an answer counts once the report that follows it is heard.
                 for answer in answers {
                     host.sent.retain(|id| *id != answer.id);
-                    self.queued.retain(|(.., command)| command.id != answer.id);
-                    self.records.pending.remove(&answer.id);
-                    if let CommandOutcome::Refused { reason } = answer.outcome {
-                        self.records.refused.insert(answer.id, reason);
-                    }
+                    self.control.answer(&host.name, &answer);
+                    self.control.answered(answer);
+                    self.records = self.control.records().clone();
                     self.quiet_until = None;
                 }
             }
@@ -302,38 +309,48 @@ impl Simulation {
                 break;
             }
             assert!(round < 50, "the planner does not come to rest\n{}", self.transcript());
-            planned.steps.iter().for_each(|step| self.carry_out(step));
+            self.carry_out(&planned.steps);
+            if self.down_until.is_some() {
+                return;
+            }
         }
         self.deliver();
     }
 
-    pub fn carry_out(&mut self, step: &Step) {
-        self.note(format!("{}: {step}", step.subject()));
-        self.steps += 1;
+    /// Carries steps out as the reconciler does, as one; or it dies at it, and nobody knows whether they are written.
+    pub fn carry_out(&mut self, steps: &[Step]) {
+        let before = self.records.clone();
+        for step in steps {
+            self.note(format!("{}: {step}", step.subject()));
+            self.steps += 1;
+            self.judge(step);
+            if let Step::ResumeDeployment { stage, .. } = step {
+                let deployment = self.records.stages[stage].deployment.as_ref();
+                self.overruled |= deployment.is_some_and(|deployment| deployment.gates.undecided);
+            }
+            self.records.apply(step);
+        }
         self.quiet_until = None;
-        self.judge(step);
-        if let Step::ResumeDeployment { stage, .. } = step {
-            let deployment = self.records.stages[stage].deployment.as_ref();
-            self.overruled |= deployment.is_some_and(|deployment| deployment.gates.undecided);
+        let dies = self.dies_after.map(|writes| writes.checked_sub(1));
+        if dies == Some(None) && self.chance(2) {
+            self.note("the reconciler dies before it has written that".to_owned());
+            self.records = before;
+        } else {
+            self.control.carry_out(steps);
+            let (written, thought) = (self.control.records(), &self.records);
+            assert!(
+                (&written.stages, &written.units, &written.hosts)
+                    == (&thought.stages, &thought.units, &thought.hosts),
+                "the records are not what the steps say\n{}",
+                self.transcript()
+            );
+            self.records = self.control.records().clone();
         }
-        let before: BTreeSet<CommandId> =
-            self.records.units.values().flat_map(UnitRecord::command_ids).collect();
-        self.records.apply(step);
-        let commands = step.commands(&self.records);
-        if let Step::ForgetUnit { unit } = step {
-            self.queued.retain(|(_, of, _)| of != unit);
+        self.dies_after = dies.flatten();
+        if dies == Some(None) {
+            self.note("the reconciler dies".to_owned());
+            self.restart(3);
         }
-        if let Some((_, unit, _)) = commands.first() {
-            self.queued.retain(|(_, of, _)| of != unit);
-        }
-        for (host, unit, command) in commands {
-            let host = self.hosts.iter().position(|other| other.name == host).unwrap();
-            self.records.pending.insert(command.id.clone());
-            self.queued.push((host, unit, command));
-        }
-        let present: BTreeSet<_> = self.records.units.values().flat_map(UnitRecord::command_ids).collect();
-        self.records.pending.retain(|id| present.contains(id) || !before.contains(id));
-        self.records.refused.retain(|id, _| present.contains(id));
     }
 
     /// Sends what a stream has not carried yet, and at times what it has.
@@ -342,9 +359,11 @@ impl Simulation {
             if !self.hosts[index].linked {
                 continue;
             }
-            let commands: Vec<Command> =
-                self.queued.iter().filter(|(host, ..)| *host == index).map(|(.., c)| c.clone()).collect();
-            for command in commands {
+            let Some(queue) = self.queues[index].clone().filter(|queue| self.control.is_woken(queue)) else {
+                continue;
+            };
+            drop(queue);
+            for command in self.control.queued(&self.hosts[index].name) {
                 if !self.hosts[index].sent.contains(&command.id) {
                     self.send(index, command);
                 }

@@ -114,10 +114,6 @@ fn seeds_of_the_last_quarter() {
 /// As many as `SEEDS` says, on all cores, or the one that `SEED` names.
 #[test]
 #[ignore = "for `make soak`"]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "what is asked for, and how long it took, is outside of every world"
-)]
 fn soak() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("SEED") {

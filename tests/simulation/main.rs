@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
 
+mod control;
 mod desired;
 mod events;
 mod gates;
@@ -48,12 +49,14 @@ fn event() -> impl Strategy<Value = Event> {
         1 => host.clone().prop_map(Event::HostCordoned),
         1 => host.clone().prop_map(Event::HostUncordoned),
         3 => (host.clone(), 0usize..50).prop_map(|(host, which)| Event::CommandAgain(host, which)),
-        2 => host.prop_map(Event::StreamBreaks),
+        2 => host.clone().prop_map(Event::StreamBreaks),
         4 => (0usize..24).prop_map(Event::EngineCrashes),
         2 => (0usize..2).prop_map(Event::GatewayVanishes),
         1 => (0usize..2).prop_map(Event::GatewayDies),
         4 => (0usize..2).prop_map(Event::GatewayReturns),
         1 => (0u8..90).prop_map(Event::Restart),
+        2 => (0u8..6).prop_map(Event::DiesAfter),
+        2 => (host.clone(), 1u8..30).prop_map(|(host, seconds)| Event::DenvdRestarts(host, seconds)),
         3 => (0usize..2, action).prop_map(|(stage, action)| Event::Action(stage, action)),
         2 => any::<bool>().prop_map(Event::Traffic),
         3 => (0usize..2, 0u8..4).prop_map(|(stage, says)| Event::AlarmSays(stage, says)),

@@ -37,6 +37,10 @@ pub enum Event {
     GatewayReturns(usize),
     /// The reconciler, for some seconds.
     Restart(u8),
+    /// The reconciler dies at one of the next writes.
+    DiesAfter(u8),
+    /// A host's agent, for some seconds. Its engines run on.
+    DenvdRestarts(usize, u8),
     Action(usize, RolloutAction),
     /// Whether requests never end.
     Traffic(bool),
@@ -110,6 +114,11 @@ impl Simulation {
                 (gateway.cut, gateway.alive) = (false, true);
             }
             Event::Restart(seconds) => self.restart(u32::from(seconds)),
+            Event::DiesAfter(writes) => self.dies_after = Some(u32::from(writes)),
+            Event::DenvdRestarts(host, seconds) => {
+                let until = now + SignedDuration::from_secs(i64::from(seconds));
+                self.hosts[host % hosts].denvd_ends(until);
+            }
             Event::Action(stage, action) => self.ask(stage % stages, action),
             Event::Traffic(busy) => self.busy = busy,
             Event::AlarmSays(stage, says) => drop(self.runs.says.insert(stage % stages, says)),
@@ -122,6 +131,7 @@ impl Simulation {
     pub fn heal(&mut self) {
         self.note("all faults end".to_owned());
         self.healed = true;
+        self.dies_after = None;
         self.busy = false;
         self.runs.deaf = false;
         self.runs.says.clear();
@@ -145,7 +155,7 @@ impl Simulation {
         if let (None, Some(spec)) = (self.down_until, self.catalog.stages.get(&id)) {
             let least: u32 = spec.fleets.iter().map(|fleet| fleet.units.min).sum();
             let asked = scale(spec, &id, more.map(|more| least + more), "someone", self.now);
-            asked.into_iter().flatten().for_each(|step| self.carry_out(&step));
+            self.carry_out(&asked.unwrap_or_default());
         }
     }
 

@@ -11,6 +11,8 @@ pub struct Gateway {
     /// A fault between it and the reconciler: it serves on from what it last knew.
     pub cut: bool,
     pub linked: bool,
+    /// It does not look at what it is told.
+    pub deaf: bool,
     /// A dead one serves nothing.
     pub alive: bool,
     /// When it was last taken for dead.
@@ -46,6 +48,7 @@ impl Gateway {
             name,
             cut: false,
             linked: false,
+            deaf: false,
             alive: true,
             last_dead: None,
             alone_since: now,

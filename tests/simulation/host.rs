@@ -170,6 +170,14 @@ impl Host {
         }
     }
 
+    /// Every process of a release is killed from outside, as soon as it serves.
+    pub fn crash_release(&mut self, release: &str, now: Timestamp) {
+        let serves = |engine: &Engine| engine.serves() && engine.release.ends_with(release);
+        while let Some(index) = self.engines.iter().position(serves) {
+            self.crash(index, now);
+        }
+    }
+
     /// Takes a command up, as denvd does. Gives what served and was stopped by it.
     pub fn take_up(&mut self, command: Command, now: Timestamp) -> Option<(MemberId, Generation)> {
         let is_start = matches!(command.action, Action::Start(_));

@@ -8,6 +8,7 @@
 mod control;
 mod desired;
 mod events;
+mod failures;
 mod gates;
 mod gateway;
 mod host;

@@ -228,7 +228,7 @@ impl Simulation {
         for index in 0..self.gateways.len() {
             let due = self.later();
             let (busy, gateway) = (self.busy, &mut self.gateways[index]);
-            while gateway.inbox.front().is_some_and(|(due, _)| *due <= now) {
+            while !gateway.deaf && gateway.inbox.front().is_some_and(|(due, _)| *due <= now) {
                 let (_, routes) = gateway.inbox.pop_front().unwrap();
                 gateway.hear(routes);
             }

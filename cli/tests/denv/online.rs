@@ -274,3 +274,50 @@ fn refusals_are_passed_on_and_nonsense_is_called_so() {
     assert!(err.contains("is this `denv` older than the control plane?"), "{err}");
     assert_eq!(run(control_plane.denv().args(["get", "units", "-o", "json"])).0, 0);
 }
+
+#[test]
+fn how_many_units_run_is_said_and_confirmed() {
+    let control_plane = StandIn::start();
+    control_plane
+        .with("POST /v1/stages/chat/prod/scale", stage("succeeded", true, "r2", None, &[("r2", "ready")]));
+    let (status, out, err) = run(control_plane.denv().args(["scale", "chat/prod", "1"]));
+    assert_eq!(
+        (status, out.as_str(), err.as_str()),
+        (0, "chat/prod is to have 1 unit, and 1 are ready\n", "")
+    );
+    let (status, _, err) = run(control_plane.denv().args(["scale", "chat/prod"]));
+    assert_eq!(status, 2, "{err}");
+    assert_eq!(run(control_plane.denv().args(["scale", "chat/prod", "--reset"])).0, 0);
+}
+
+#[test]
+fn why_is_said_in_the_planners_words() {
+    let control_plane = StandIn::start();
+    let view = stage("rolling (batch 1)", false, "r2", None, &[("r1", "ready")]);
+    let domain = |name: &str, free: u32, takes_it: bool, why: &str| json!({"domain": name, "hosts": 18, "free": free, "takesIt": takes_it, "why": why});
+    let fleet = json!({
+        "fleet": "racks", "takes": "68 GPUs", "waiting": null, "leftOut": 2,
+        "domains": [domain("rack-1", 72, true, "the next unit would go here"), domain("rack-2", 60, false, "too little is free: 60 of 68")],
+    });
+    control_plane
+        .with("GET /v1/units", json!({"items": view["units"]}))
+        .with("GET /v1/stages/chat/prod", view)
+        .with("GET /v1/stages/chat/prod/placement", json!({"items": [fleet]}));
+    let (status, out, err) = run(control_plane.denv().args(["why", "stage", "chat/prod"]));
+    assert_eq!((status, err.as_str()), (0, ""), "{out}");
+    for said in [
+        "The next unit, in fleet racks: 68 GPUs",
+        "rack-1      18     72   the next unit would go here",
+        "rack-2      18     60   too little is free: 60 of 68",
+        "and 2 domains, which are no better",
+    ] {
+        assert!(out.contains(said), "{out}");
+    }
+    let (status, out, _) = run(control_plane.denv().args(["why", "unit", "chat.prod.0"]));
+    assert!(status == 0 && out.contains("Unit:") && out.contains("gpu-1"), "{out}");
+    let (status, _, err) = run(control_plane.denv().args(["why", "host", "gpu-1"]));
+    assert_eq!(
+        (status, err.as_str()),
+        (2, "error: only a stage or a unit has a why\nhint: write `denv why stage chat/prod`\n")
+    );
+}

@@ -266,14 +266,8 @@ fn start(world: &World<'_>, after: &Records, unit: &UnitId, record: &UnitRecord,
     if !whole {
         found.push(Violation::Incomplete { unit: unit.clone() });
     }
-    let domains: BTreeSet<&Name> = record
-        .members
-        .iter()
-        .filter_map(|member| {
-            let (name, spec) = world.catalog.hosts.get_key_value(&member.host)?;
-            Some(world.domain(name, spec))
-        })
-        .collect();
+    let domains: BTreeSet<&Name> =
+        record.members.iter().filter_map(|member| world.domain(&member.host)).collect();
     if template.placement == PlacementRule::SameDomain && domains.len() > 1 {
         found.push(Violation::SpansDomains { unit: unit.clone() });
     }

@@ -86,16 +86,10 @@ impl<'w> World<'w> {
         unit.members.iter().all(|member| self.is_connected(&member.host))
     }
 
-    /// What fails together with a host: what its manifest says, or else the host; by itself, its domain.
-    pub(crate) fn failure_domain(&self, name: &'w Name, spec: &'w HostSpec) -> &'w Name {
-        let told = || self.observed.hosts.get(name)?.report.inventory.failure_domain.as_ref();
-        spec.failure_domain.as_ref().or_else(told).unwrap_or_else(|| self.domain(name, spec))
-    }
-
-    /// The scale-up domain of a host: what its manifest says, or else the host; by itself, it is one.
-    pub(crate) fn domain(&self, name: &'w Name, spec: &'w HostSpec) -> &'w Name {
-        let told = || self.observed.hosts.get(name)?.report.inventory.domain.as_ref();
-        spec.domain.as_ref().or_else(told).unwrap_or(name)
+    /// The scale-up domain of a host of the catalog.
+    pub(crate) fn domain(&self, host: &Name) -> Option<&'w Name> {
+        let (name, spec) = self.catalog.hosts.get_key_value(host)?;
+        Some(domain(name, spec, self.observed.hosts.get(name)))
     }
 
     /// Since when a host has been silent: now, while it is connected.
@@ -133,6 +127,12 @@ impl<'w> World<'w> {
             gateway.connected || self.now.duration_since(since) < signed(GATEWAY_LOST_AFTER)
         })
     }
+}
+
+/// The scale-up domain of a host: what its manifest says, or else the host; by itself, it is one.
+pub(crate) fn domain<'w>(name: &'w Name, spec: &'w HostSpec, observed: Option<&'w HostObserved>) -> &'w Name {
+    let told = || observed?.report.inventory.domain.as_ref();
+    spec.domain.as_ref().or_else(told).unwrap_or(name)
 }
 
 /// A length of time as the calendar library's own.

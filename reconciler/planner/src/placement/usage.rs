@@ -8,7 +8,7 @@ use denv_schema::{Digest, Name, StageId, UnitId};
 
 use super::Placement;
 use crate::records::{HostFaults, UnitRecord};
-use crate::world::World;
+use crate::world::{World, domain};
 
 /// Ports that members are given for each other, below those that systems give to connections by themselves.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
@@ -134,18 +134,20 @@ impl<'w> Usage<'w> {
             let gpus = observed.map_or(&[][..], |observed| &observed.report.inventory.gpus);
             let (free_gpus, cpu_slots) = (count(gpus.len()), host.cpu_slots.unwrap_or(0));
             let fleet = usage.fleets.entry(&host.fleet).or_default();
-            let (domain_name, zone_name) = (world.domain(name, host), world.failure_domain(name, host));
+            let domain_name = domain(name, host, observed);
+            let told = || observed?.report.inventory.failure_domain.as_ref();
+            let zone_name = host.failure_domain.as_ref().or_else(told).unwrap_or(domain_name);
             let zone = *zones.entry((&host.fleet, zone_name)).or_insert_with(|| {
                 fleet.zones.push(Zone::default());
                 fleet.zones.len() - 1
             });
-            let domain = *domains.entry((&host.fleet, domain_name)).or_insert_with(|| {
+            let place = *domains.entry((&host.fleet, domain_name)).or_insert_with(|| {
                 let name = domain_name;
                 let domain = Domain { name, hosts: Vec::new(), zone, free_gpus: 0, free_slots: 0 };
                 fleet.domains.push(domain);
                 fleet.domains.len() - 1
             });
-            let of_domain = &mut fleet.domains[domain];
+            let of_domain = &mut fleet.domains[place];
             if closed.is_none() {
                 of_domain.free_gpus += free_gpus;
                 of_domain.free_slots += cpu_slots;
@@ -157,7 +159,7 @@ impl<'w> Usage<'w> {
                 address: observed.map_or("", |observed| address(&observed.ingress)),
                 closed,
                 abilities: observed.map(|observed| &observed.report.inventory.abilities),
-                domain,
+                domain: place,
                 gpus,
                 taken: Vec::new(),
                 cpu_slots,

@@ -12,7 +12,7 @@ use denv_schema::{Name, StageId};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::events::Event;
-use crate::manifests::{GateShape, Shape, stage_id};
+use crate::manifests::{GateShape, Shape, StageShape, stage_id};
 use crate::world::Simulation;
 
 /// What runs trials, beside the planner.
@@ -130,10 +130,10 @@ fn begun(gates: GateShape, release: u8) -> Simulation {
     simulation
 }
 
-const PARITY: GateShape = GateShape { parity: true, deadline: None, alarm: None };
+const PARITY: GateShape = GateShape { parity: true, beside: false, deadline: None, alarm: None };
 
 fn alarm(what: &'static str) -> GateShape {
-    GateShape { parity: false, deadline: None, alarm: Some(what) }
+    GateShape { parity: false, beside: false, deadline: None, alarm: Some(what) }
 }
 
 fn deployment(simulation: &Simulation) -> &Deployment {
@@ -334,4 +334,24 @@ fn a_gate_that_is_skipped_is_caught() {
     let start = Step::StartUnit { unit: denv_schema::UnitId::new(&stage, 99), record: open };
     let violations = found(&simulation, vec![start]);
     assert!(violations.iter().any(|it| matches!(it, Violation::AdmittedUngated { .. })), "{violations:?}");
+}
+
+#[test]
+fn what_another_stage_serves_can_be_the_reference() {
+    let mut shape = gated(GateShape { beside: true, ..PARITY });
+    let other = StageShape { gates: GateShape::default(), ..shape.stages[0].clone() };
+    shape.stages.push(other);
+    let mut simulation = Simulation::new(shape, 42);
+    simulation.apply(Event::Scale(1, 0));
+    simulation.run(100);
+    let waiting = simulation.waiting();
+    assert!(waiting.contains("is away: no unit of stage `code/prod` is ready"), "{waiting}");
+    assert_eq!(simulation.units().len(), 0, "nothing moves before it is there");
+    simulation.apply(Event::Scale(1, 1));
+    simulation.run(200);
+    assert_eq!(simulation.running(), [("chat-good-0", 2), ("code-good-0", 1)], "{}", simulation.transcript());
+    let Asked::Unit(asked) = &deployment(&simulation).gates.trials[&Part::Reference].asked else {
+        panic!("a unit")
+    };
+    assert_eq!(asked.release.as_str(), "code-good-0");
 }

@@ -80,6 +80,7 @@ fn gates() -> impl Strategy<Value = GateShape> {
     let deadline = prop::option::weighted(0.3, 20u32..90);
     (any::<bool>(), deadline, alarm).prop_map(|(parity, deadline, alarm)| GateShape {
         parity,
+        beside: false,
         deadline,
         alarm,
     })

@@ -60,6 +60,8 @@ pub struct StageShape {
 pub struct GateShape {
     /// The suite `golden`, before and after, against the release before.
     pub parity: bool,
+    /// The same against what the other stage serves, in its place.
+    pub beside: bool,
     /// How many seconds the gate may take.
     pub deadline: Option<u32>,
     /// The alarm `errors`, and what it does where it has too little to say.
@@ -185,6 +187,11 @@ pub fn catalog(shape: &Shape, desired: &Desired) -> Catalog {
     let cases = format!("[{{name: a, {message}}}, {{name: b, {message}, expect: {{text: b}}}}]");
     let suite = format!("reference: {{kind: previous-release}}, cases: {cases}");
     add(&mut text, "ParitySuite", "golden", &suite);
+    if shape.stages.iter().any(|stage| stage.gates.beside) {
+        add(&mut text, "Endpoint", "code", "models: [{name: code, stage: code/prod}]");
+        let suite = format!("reference: {{kind: endpoint, endpoint: code, model: code}}, cases: {cases}");
+        add(&mut text, "ParitySuite", "beside", &suite);
+    }
     for what in ["pass", "fail", "pause"] {
         let alarm = format!("metric: error-rate, above: 1%, onInconclusive: {what}");
         add(&mut text, "Alarm", &format!("errors-{what}"), &alarm);
@@ -230,8 +237,12 @@ fn add_stage(text: &mut String, index: usize, shape: &StageShape, wanted: Desire
         (false, false) => "surge",
     };
     let on_alarm = if shape.pauses { "pause" } else { "rollback" };
-    let GateShape { parity, deadline, alarm } = shape.gates;
-    let parity = if parity { ", parity: {suite: golden, before: true, after: true}" } else { "" };
+    let GateShape { parity, beside, deadline, alarm } = shape.gates;
+    let parity = match (parity, beside) {
+        (true, false) => ", parity: {suite: golden, before: true, after: true}",
+        (true, true) => ", parity: {suite: beside, before: true}",
+        (false, _) => "",
+    };
     let alarms = alarm.map_or_else(String::new, |what| format!(", alarms: [errors-{what}]"));
     let deadlines = deadline.map_or_else(String::new, |gate| format!(", deadlines: {{gate: {gate}s}}"));
     let spec = format!(

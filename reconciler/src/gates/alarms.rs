@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 
-use denv_gates::alarm::evaluate;
+use denv_gates::alarm::{Measured, evaluate};
 use denv_planner::{AlarmObserved, Phase, Records, UnitPhase, UnitRecord};
+use denv_schema::quantity::Period;
 use denv_schema::{Catalog, Digest, Name, StageId, UnitId};
 use jiff::{SignedDuration, Timestamp};
 
@@ -62,12 +63,17 @@ fn readings(
             units.iter().map(|(id, _)| (*id).clone()).collect::<Vec<_>>()
         };
         let (new, old) = (ids(&new), ids(&old));
+        // Alarms of a stage mostly look back as far as each other.
+        let mut windows: BTreeMap<Period, (Measured, Option<Measured>)> = BTreeMap::new();
         let readings = spec.alarms.iter().filter_map(|name| {
             let alarm = catalog.alarms.get(name)?;
-            let window = SignedDuration::try_from(alarm.window.get()).unwrap_or(SignedDuration::MAX);
-            let since = now.checked_sub(window).unwrap_or(Timestamp::MIN);
-            let before = (!old.is_empty()).then(|| measurement.since(&old, since));
-            let reading = evaluate(alarm, &measurement.since(&new, since), before.as_ref());
+            let (now_does, did_before) = windows.entry(alarm.window).or_insert_with(|| {
+                let window = SignedDuration::try_from(alarm.window.get()).unwrap_or(SignedDuration::MAX);
+                let since = now.checked_sub(window).unwrap_or(Timestamp::MIN);
+                let before = (!old.is_empty()).then(|| measurement.since(&old, since));
+                (measurement.since(&new, since), before)
+            });
+            let reading = evaluate(alarm, now_does, did_before.as_ref());
             Some((name.clone(), AlarmObserved { of, reading }))
         });
         found.insert(id.clone(), readings.collect());

@@ -10,6 +10,7 @@ mod trial;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use denv_gates::Outcome;
 use denv_planner::{Part, Trial};
 use denv_schema::secret::SecretReference;
 use denv_schema::{Catalog, StageId};
@@ -41,6 +42,8 @@ struct Open {
     deployment: u64,
     part: Part,
     trial: Trial,
+    /// The reference has answered.
+    has_reference: bool,
 }
 
 impl Open {
@@ -98,12 +101,15 @@ fn open(state: &State) -> Vec<Open> {
     let mut found = Vec::new();
     for (stage, record) in &state.records.stages {
         let Some(deployment) = record.deployment.as_ref().filter(|it| !it.phase.is_over()) else { continue };
+        let reference = deployment.gates.trials.get(&Part::Reference).and_then(|trial| trial.ended.as_ref());
+        let has_reference = reference.is_some_and(|ended| ended.outcome == Outcome::Pass);
         let trials = deployment.gates.trials.iter().filter(|(_, trial)| trial.ended.is_none());
         found.extend(trials.map(|(part, trial)| Open {
             stage: stage.clone(),
             deployment: deployment.number,
             part: *part,
             trial: trial.clone(),
+            has_reference,
         }));
     }
     found

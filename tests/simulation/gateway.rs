@@ -6,6 +6,7 @@ use denv_schema::wire::{GatewayReport, Generation, Rotation, UnitReport, UnitRou
 use denv_schema::{MemberId, Name, UnitId};
 use jiff::Timestamp;
 
+#[allow(clippy::struct_excessive_bools, reason = "each is a fault of its own")]
 pub struct Gateway {
     pub name: Name,
     /// A fault between it and the reconciler: it serves on from what it last knew.

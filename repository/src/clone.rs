@@ -106,4 +106,33 @@ mod tests {
         assert_eq!(error, "there is no revision `nowhere` in this repository");
         assert!(Clone::around(Path::new("/")).is_err());
     }
+
+    /// Enough files for several threads, also in a working tree beside the clone's own.
+    #[test]
+    fn many_files_are_read_as_few_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let repository = Repository::init(dir.path().join("clone")).unwrap();
+        for number in 0..200 {
+            std::fs::write(
+                repository.workdir().unwrap().join(format!("{number}.yaml")),
+                format!("a: {number}"),
+            )
+            .unwrap();
+        }
+        let mut index = repository.index().unwrap();
+        index.add_all(["*"], git2::IndexAddOption::DEFAULT, None).unwrap();
+        index.write().unwrap();
+        commit(&repository, "last.yaml", "a: last");
+        let beside = dir.path().join("beside");
+        repository.worktree("beside", &beside, None).unwrap();
+        for folder in [repository.workdir().unwrap(), &beside] {
+            let clone = Clone::around(folder).unwrap();
+            let (files, found) = clone.manifests(&clone.commit("HEAD").unwrap()).unwrap();
+            assert_eq!((files.len(), found.is_empty()), (201, true));
+            assert!(
+                (0..200)
+                    .all(|number| files[&format!("{number}.yaml")] == format!("a: {number}").into_bytes())
+            );
+        }
+    }
 }

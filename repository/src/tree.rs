@@ -64,7 +64,7 @@ fn read(
         TreeWalkResult::Ok
     })?;
     let odb = repository.odb()?;
-    let blobs = contents(&odb, wanted.iter().filter(|it| !it.is_link && !known.contains_key(&it.id)))?;
+    let blobs = contents(repository, wanted.iter().filter(|it| !it.is_link && !known.contains_key(&it.id)))?;
     let (mut files, mut found) = (Files::new(), Diagnostics::default());
     for Wanted { path, id, is_link } in wanted {
         let inside = path[folder.len()..].to_owned();
@@ -96,24 +96,28 @@ struct Wanted {
 /// Below this many files a second thread costs more than it spares.
 const WORTH_A_THREAD: usize = 64;
 
-/// What these files hold. Git keeps each compressed and by itself, so that reading many is work for every core.
+/// What these files hold. Git keeps each compressed and by itself, so that reading many is work for every core. libgit2
+/// reads one at a time from a repository that it has open, so each core opens it for itself.
 fn contents<'a>(
-    odb: &Odb<'_>,
+    repository: &Repository,
     wanted: impl Iterator<Item = &'a Wanted>,
 ) -> Result<HashMap<Oid, Result<Vec<u8>, Unreadable>>, git2::Error> {
     let mut ids: Vec<Oid> = wanted.map(|it| it.id).collect();
     let mut seen = HashSet::new();
     ids.retain(|id| seen.insert(*id));
-    let read = |ids: &[Oid]| -> Result<Vec<_>, git2::Error> {
-        ids.iter().map(|id| Ok((*id, content(odb, *id)?))).collect()
+    let read = |repository: &Repository, ids: &[Oid]| -> Result<Vec<_>, git2::Error> {
+        let odb = repository.odb()?;
+        ids.iter().map(|id| Ok((*id, content(&odb, *id)?))).collect()
     };
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     if threads == 1 || ids.len() < WORTH_A_THREAD {
-        return Ok(read(&ids)?.into_iter().collect());
+        return Ok(read(repository, &ids)?.into_iter().collect());
     }
+    let path = repository.path();
     std::thread::scope(|scope| {
         let shares = ids.chunks(ids.len().div_ceil(threads));
-        let readers: Vec<_> = shares.map(|share| scope.spawn(move || read(share))).collect();
+        let readers: Vec<_> =
+            shares.map(|share| scope.spawn(move || read(&Repository::open(path)?, share))).collect();
         let mut all = HashMap::with_capacity(ids.len());
         for reader in readers {
             all.extend(reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);

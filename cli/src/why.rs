@@ -125,7 +125,7 @@ fn of_unit(unit: &UnitView, stage: &StageView) -> String {
         .field("Runs", &unit.release)
         .maybe("Because", unit.reason.as_ref())
         .field("On", format!("{}, of fleet {}", hosts_shown(unit), unit.fleet))
-        .maybe("There because", unit.chosen.as_ref());
+        .maybe("Chosen", unit.chosen.as_ref());
     let troubled = unit.members.iter().filter(|member| member.reason.is_some());
     for member in troubled {
         let reason = member.reason.as_deref().unwrap_or_default();
@@ -133,7 +133,7 @@ fn of_unit(unit: &UnitView, stage: &StageView) -> String {
     }
     if unit.release != stage.desired {
         let good = stage.good.as_ref().map_or("nothing yet", |good| good.as_str());
-        page.field("Stage wants", format!("{}; good is {good}", stage.desired));
+        page.field("Desired", format!("{}; good is {good}", stage.desired));
     }
     page.waiting(&waiting).finish()
 }

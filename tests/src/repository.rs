@@ -25,6 +25,16 @@ impl ConfigRepository {
         let remote = path.with_extension("git");
         Repository::init_opts(&remote, options.bare(true)).with_context(|| making(&remote))?;
         clone.remote("origin", &remote.display().to_string())?;
+        // So that `git commit` and `git push` do what they say, on a machine that was never told who works there.
+        let mut config = clone.config()?;
+        for (name, value) in [
+            ("branch.main.remote", "origin"),
+            ("branch.main.merge", "refs/heads/main"),
+            ("user.name", "An Operator"),
+            ("user.email", "operator@example.com"),
+        ] {
+            config.set_str(name, value)?;
+        }
         Ok(ConfigRepository { path: path.to_owned(), remote, files: BTreeMap::new() })
     }
 
@@ -87,5 +97,35 @@ impl ConfigRepository {
         let oid = repository.commit(Some("refs/heads/main"), &author, &author, message, &tree, &parents)?;
         repository.find_remote("origin")?.push(&["refs/heads/main"], None)?;
         Ok(oid.to_string())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_person_commits_and_pushes_with_git_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut repository = ConfigRepository::create(&dir.path().join("config")).unwrap();
+        repository.write("a.yaml", "# one\n").unwrap();
+        repository.commit("Begin").unwrap();
+        std::fs::write(repository.path.join("a.yaml"), "# two\n").unwrap();
+        for line in ["commit -q -a -m Next", "push -q"] {
+            let git = Command::new("git")
+                .args(line.split(' '))
+                .current_dir(&repository.path)
+                .env("GIT_CONFIG_GLOBAL", "/dev/null")
+                .env("GIT_CONFIG_SYSTEM", "/dev/null")
+                .output()
+                .unwrap();
+            assert!(git.status.success(), "{line}: {}", String::from_utf8_lossy(&git.stderr));
+        }
+        let remote = Repository::open(&repository.remote).unwrap();
+        let newest = remote.find_reference("refs/heads/main").unwrap().peel_to_commit().unwrap();
+        assert_eq!(newest.message(), Some("Next\n"));
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Change, ManifestChange};
 use crate::diagnostic::counted;
-use crate::manifest::{Kind, StageSpec};
+use crate::manifest::{Kind, StageFleet, StageSpec};
 use crate::{Catalog, Name, StageId};
 
 /// What a change does, from what disturbs most to what disturbs nothing.
@@ -214,11 +214,16 @@ fn of_changed_stage(
     if was.routing != is.routing || was.residency != is.residency || weights(was) != weights(is) {
         effects.push(Effect::ReRoute { subject: format!("stage {id}") });
     }
-    let most = |stage: &StageSpec| -> BTreeMap<Name, Option<u32>> {
-        stage.fleets.iter().map(|fleet| (fleet.name.clone(), fleet.units.max)).collect()
+    let bounds = |stage: &StageSpec| -> BTreeMap<Name, (u32, u32)> {
+        let bounds = |fleet: &StageFleet| (fleet.name.clone(), (fleet.units.most(), fleet.priority));
+        stage.fleets.iter().map(bounds).collect()
     };
+    // Where the least is other, units come or go, and that says it all.
+    if units(was) == units(is) && bounds(was) != bounds(is) {
+        effects.push(Effect::Capacity { subject: format!("stage {id}") });
+    }
     let watched = was.parity != is.parity || was.alarms != is.alarms;
-    if was.rollout != is.rollout || was.lost_after != is.lost_after || watched || most(was) != most(is) {
+    if was.rollout != is.rollout || was.lost_after != is.lost_after || watched {
         effects.push(Effect::LaterChanges { subject: format!("stage {id}") });
     }
     effects

@@ -1,5 +1,6 @@
 //! Why a unit would go where it would, and not elsewhere: every domain of a fleet, by the ranks that `place` decides by.
 
+use denv_schema::diagnostic::counted;
 use denv_schema::{Name, StageId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -91,13 +92,16 @@ fn compared(rank: Rank<'_>, best: Rank<'_>) -> String {
     let (same, all, left, name) = rank;
     match best {
         _ if rank == best => format!(
-            "the next unit would go here: {all} units of the stage in its failure domain, and {left} left over"
+            "the next unit would go here: {} of the stage in its failure domain, and {left} left over",
+            counted(all as usize, "unit")
         ),
         (least, ..) if same > least => {
-            format!("{same} units of the release are in its failure domain already, and {least} in the best")
+            let same = counted(same as usize, "unit");
+            format!("{same} of the release in its failure domain already, and {least} in the best")
         }
         (_, least, ..) if all > least => {
-            format!("{all} units of the stage are in its failure domain already, and {least} in the best")
+            let all = counted(all as usize, "unit");
+            format!("{all} of the stage in its failure domain already, and {least} in the best")
         }
         (_, _, least, _) if left > least => {
             format!("{left} would be left over, and {least} in the best: whole domains are kept free")

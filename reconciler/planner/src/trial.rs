@@ -47,6 +47,8 @@ pub struct Trial {
     pub attempt: u32,
     pub asked: Asked,
     pub since: Timestamp,
+    /// When the first attempt began.
+    pub first: Timestamp,
     /// What the attempt before came to, if that said nothing of the release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<String>,

@@ -199,7 +199,8 @@ impl Stage<'_> {
             Ok(asked) => {
                 let attempt = trial.map_or(1, |trial| trial.attempt + 1);
                 let (suite, last) = (name.clone(), said.clone());
-                let trial = Trial { suite, digest, attempt, asked, since: now, last, ended: None };
+                let first = trial.map_or(now, |trial| trial.first);
+                let trial = Trial { suite, digest, attempt, asked, since: now, first, last, ended: None };
                 pass.step(Step::BeginTrial { stage: self.id.clone(), part, trial });
             }
             Err(waiting) => self.wait_unless_said(pass, waiting),
@@ -258,7 +259,9 @@ impl Stage<'_> {
             Verdict::Open { said } => said,
         };
         let words = said.clone().map_or_else(String::new, |said| format!("; last: {said}"));
-        let patience = deployment.since + signed(PATIENCE);
+        // A unit that is long in starting takes nothing from the time in which it may be asked.
+        let first = deployment.gates.trials.values().map(|trial| trial.first).max();
+        let patience = first.max(Some(deployment.since)).unwrap_or(deployment.since) + signed(PATIENCE);
         if self.is_overdue(pass, deployment) {
             self.fail_by_gate(pass, deployment, format!("the gate did not say enough in time{words}"));
         } else if deadline(&self.spec.rollout, deployment).is_some() {

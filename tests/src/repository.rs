@@ -126,6 +126,6 @@ mod tests {
         }
         let remote = Repository::open(&repository.remote).unwrap();
         let newest = remote.find_reference("refs/heads/main").unwrap().peel_to_commit().unwrap();
-        assert_eq!(newest.message(), Some("Next\n"));
+        assert_eq!(newest.message().unwrap(), "Next\n");
     }
 }

@@ -67,11 +67,6 @@ impl Control {
         self.orchestrator.answered(result);
     }
 
-    /// Whether the host's queue has been woken since it was looked at.
-    pub fn is_woken(&self, queue: &Notify) -> bool {
-        queue.notified().now_or_never().is_some()
-    }
-
     pub fn wake(&self, host: &Name) {
         self.queues.wake(host);
     }
@@ -107,6 +102,11 @@ async fn lead(store: &Store, queues: &Arc<Queues>) -> Orchestrator {
         serving: watch::channel(Arc::new(Serving::default())).0,
         doubtful: false,
     }
+}
+
+/// Whether a host's queue has been woken since it was looked at.
+pub fn is_woken(queue: &Notify) -> bool {
+    queue.notified().now_or_never().is_some()
 }
 
 /// What a process finds of what was heard before it: nobody is connected yet.

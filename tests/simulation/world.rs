@@ -15,7 +15,7 @@ use denv_schema::{Catalog, UnitId};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 
-use crate::control::{Control, reloaded};
+use crate::control::{Control, is_woken, reloaded};
 use crate::gates::Runs;
 use crate::gateway::Gateway;
 use crate::host::Host;
@@ -359,10 +359,9 @@ impl Simulation {
             if !self.hosts[index].linked {
                 continue;
             }
-            let Some(queue) = self.queues[index].clone().filter(|queue| self.control.is_woken(queue)) else {
+            if !self.queues[index].as_deref().is_some_and(is_woken) {
                 continue;
-            };
-            drop(queue);
+            }
             for command in self.control.queued(&self.hosts[index].name) {
                 if !self.hosts[index].sent.contains(&command.id) {
                     self.send(index, command);

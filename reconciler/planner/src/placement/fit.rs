@@ -74,7 +74,7 @@ fn fullest_first(free: &[u32], share: u32) -> Vec<usize> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
@@ -99,7 +99,7 @@ mod tests {
     }
 
     /// Tries every way to give each pool distinct hosts.
-    fn brute_force(free: &[u32], pools: &[PoolNeed]) -> bool {
+    pub(in crate::placement) fn brute_force(free: &[u32], pools: &[PoolNeed]) -> bool {
         let Some((pool, rest)) = pools.split_first() else { return true };
         pool.spreads.iter().any(|count| {
             let share = pool.amount / count;

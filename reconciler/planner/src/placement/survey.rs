@@ -9,7 +9,6 @@ use super::usage::{Closed, Domain, FleetUsage, Usage};
 use super::{Rank, Release, Wants, place, rank, within};
 use crate::deployment::desired;
 use crate::strangers;
-use crate::waiting::WaitingOn;
 use crate::world::World;
 
 /// What one fleet has for the next unit of a stage.
@@ -77,11 +76,10 @@ fn of_fleet(usage: &Usage<'_>, stage: &StageId, name: &Name, release: &Release<'
             _ => refused(fleet, domain, &wants),
         },
     });
-    let unsupported = |waiting: WaitingOn| waiting.to_string();
     Some(FleetSurvey {
         fleet: name.clone(),
         takes: wants.resource.counted(wants.total),
-        waiting: place(usage, stage, name, release).err().map(unsupported),
+        waiting: place(usage, stage, name, release).err().map(|waiting| waiting.to_string()),
         domains: verdicts.collect(),
         left_out: u32::try_from(ranked.len().saturating_sub(MOST)).unwrap_or(u32::MAX),
     })

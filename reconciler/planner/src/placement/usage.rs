@@ -192,29 +192,38 @@ impl<'w> Usage<'w> {
     }
 
     fn take(&mut self, id: &'w UnitId, unit: &UnitRecord) {
-        let kind = self.kind(&unit.stage, unit.template);
-        let mut zones = BTreeSet::new();
         for member in &unit.members {
             let amount =
                 if member.spec.gpus.is_empty() { member.cpu_slots } else { count(member.spec.gpus.len()) };
-            let Some((fleet, at)) = self.places.get(&member.host).copied() else { continue };
+            let Some((fleet, at)) = self.places.get(&member.host) else { continue };
             let Some(fleet) = self.fleets.get_mut(fleet) else { continue };
-            fleet.hosts[at].held.push((id, amount));
-            let zone = fleet.take(at, &member.spec.gpus, member.cpu_slots, member.first_port);
-            if zones.insert(zone) {
-                fleet.zones[zone].add(kind);
-            }
+            fleet.hosts[*at].held.push((id, amount));
         }
+        let members = unit.members.iter();
+        let parts = members.map(|it| (&it.host, it.spec.gpus.as_slice(), it.cpu_slots, it.first_port));
+        self.occupy(&unit.stage, unit.template, parts);
     }
 
     /// As if a unit were there already.
     pub(crate) fn reserve(&mut self, stage: &StageId, template: Digest, placement: &Placement) {
+        let spots = placement.spots.iter();
+        let parts = spots.map(|it| (&it.host, it.gpus.as_slice(), it.cpu_slots, it.first_port));
+        self.occupy(stage, template, parts);
+    }
+
+    /// Takes what a unit's members have: of each its host, GPUs, CPU slots and first port.
+    fn occupy<'u>(
+        &mut self,
+        stage: &StageId,
+        template: Digest,
+        parts: impl Iterator<Item = (&'u Name, &'u [u32], u32, u16)>,
+    ) {
         let kind = self.kind(stage, template);
         let mut zones = BTreeSet::new();
-        for spot in &placement.spots {
-            let Some((fleet, at)) = self.places.get(&spot.host).copied() else { continue };
+        for (host, gpus, slots, first_port) in parts {
+            let Some((fleet, at)) = self.places.get(host).copied() else { continue };
             let Some(fleet) = self.fleets.get_mut(fleet) else { continue };
-            let zone = fleet.take(at, &spot.gpus, spot.cpu_slots, spot.first_port);
+            let zone = fleet.take(at, gpus, slots, first_port);
             if zones.insert(zone) {
                 fleet.zones[zone].add(kind);
             }

@@ -9,6 +9,8 @@ use insta::assert_snapshot;
 use jiff::Timestamp;
 use proptest::prelude::*;
 
+use crate::placement::fit::PoolNeed;
+use crate::placement::fit::tests::brute_force;
 use crate::placement::{Placement, Release, Usage, place};
 use crate::records::Records;
 use crate::waiting::WaitingOn;
@@ -189,19 +191,9 @@ fn enough_in_the_wrong_shape_is_said_so() {
     assert_snapshot!(racks.place(), @"needs 8 GPUs free in one domain of fleet `f`; the most free is 9, on `rack-0`, but not as needed: replica as 8 on one host, or 4 on each of 2 hosts, or 2 on each of 4 hosts, or 1 on each of 8 hosts; add hosts to the fleet, free some, or use `strategy: replace`");
 }
 
-/// Whether some way puts a pool's equal shares on distinct hosts, and then the other's.
-fn brute_force(free: &[u32], pools: &[u32]) -> bool {
-    let Some((gpus, rest)) = pools.split_first() else { return true };
-    (0u32..1 << free.len()).filter(|set| *set != 0 && gpus.is_multiple_of(set.count_ones())).any(|set| {
-        let share = gpus / set.count_ones();
-        let mut left = free.to_vec();
-        let fits = (0..free.len()).filter(|host| set & (1 << host) != 0).all(|host| {
-            let fits = left[host] >= share;
-            left[host] = left[host].saturating_sub(share);
-            fits
-        });
-        fits && brute_force(&left, rest)
-    })
+/// What a pool takes that may be spread over any number of hosts, with as much on each.
+fn need(gpus: u32) -> PoolNeed {
+    PoolNeed { amount: gpus, spreads: (1..=gpus).filter(|hosts| gpus.is_multiple_of(*hosts)).collect() }
 }
 
 proptest! {
@@ -229,8 +221,8 @@ proptest! {
                 free.iter().filter(|(name, _)| name.starts_with(&prefix)).map(|(_, free)| *free).collect()
             };
             let everywhere: Vec<u32> = free.values().copied().collect();
-            let possible = (0..hosts.len()).any(|rack| brute_force(&of_rack(rack), &[prefill, decode]))
-                || any && brute_force(&everywhere, &[prefill, decode]);
+            let possible = (0..hosts.len()).any(|rack| brute_force(&of_rack(rack), &[need(prefill), need(decode)]))
+                || any && brute_force(&everywhere, &[need(prefill), need(decode)]);
             let placed = racks.try_place();
             prop_assert_eq!(placed.is_ok(), possible, "{:?}", placed);
             let Ok(placed) = placed else { break };

@@ -3,6 +3,7 @@
 use denv_gates::Outcome;
 use denv_schema::Name;
 use denv_schema::manifest::OnInconclusive;
+use jiff::SignedDuration;
 
 use super::Stage;
 use crate::pass::Pass;
@@ -10,6 +11,10 @@ use crate::records::Deployment;
 use crate::trial::AlarmObserved;
 use crate::waiting::WaitingOn;
 use crate::world::signed;
+
+/// How long a batch waits for a first reading of its release, however short its bake: nobody has looked yet, which is not
+/// the same as having seen too little.
+const FIRST_READING: SignedDuration = SignedDuration::from_secs(20);
 
 impl Stage<'_> {
     fn readings<'p>(&self, pass: &Pass<'p>) -> impl Iterator<Item = (&Name, Option<&'p AlarmObserved>)> {
@@ -46,19 +51,24 @@ impl Stage<'_> {
         }
         let is_good =
             |seen: &AlarmObserved| seen.of == deployment.digest && seen.reading.outcome == Outcome::Pass;
-        let unsaid: Vec<(Name, String)> = self
+        let unsaid: Vec<(Name, Option<String>)> = self
             .readings(pass)
             .filter(|(_, seen)| !seen.is_some_and(is_good))
             .map(|(name, seen)| {
-                let reason =
-                    seen.filter(|seen| seen.of == deployment.digest).map(|seen| &seen.reading.reason);
-                (name.clone(), reason.map_or_else(|| "nothing is measured yet".to_owned(), Clone::clone))
+                let seen = seen.filter(|seen| seen.of == deployment.digest);
+                (name.clone(), seen.map(|seen| seen.reading.reason.clone()))
             })
             .collect();
         if unsaid.is_empty() {
             return true;
         }
-        let until = deployment.since + signed(self.spec.rollout.bake.get() * 2);
+        let bake = signed(self.spec.rollout.bake.get() * 2);
+        let is_unread = unsaid.iter().any(|(_, reason)| reason.is_none());
+        let until = deployment.since + if is_unread { bake.max(FIRST_READING) } else { bake };
+        let unsaid = unsaid
+            .into_iter()
+            .map(|(name, reason)| (name, reason.unwrap_or_else(|| "nothing is measured yet".to_owned())));
+        let unsaid: Vec<(Name, String)> = unsaid.collect();
         if pass.world.now < until {
             let (alarm, reason) = unsaid[0].clone();
             self.wait(pass, WaitingOn::Measures { alarm, reason, until });

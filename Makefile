@@ -3,6 +3,7 @@
 
 ENGINE := target/engines/llama-cpp
 CLIENTS := target/clients
+NETWORKS := target/networks
 
 .PHONY: demo test up down engine bench soak fmt lint
 
@@ -22,13 +23,17 @@ release:
 engine:
 	@examples/engines/llama-cpp/setup.sh $(ENGINE)
 
-test: engine clients nextest
+test: engine clients networks nextest
 	cargo build --locked --workspace --all-targets
-	DENV_LLAMA=$(CURDIR)/$(ENGINE) DENV_CLIENTS=$(CURDIR)/$(CLIENTS) cargo nextest run --locked --workspace
+	DENV_LLAMA=$(CURDIR)/$(ENGINE) DENV_CLIENTS=$(CURDIR)/$(CLIENTS) DENV_IP=$(CURDIR)/$(NETWORKS)/bin/ip cargo nextest run --locked --workspace
 
 .PHONY: clients
 clients:
 	@tests/clients/setup.sh $(CLIENTS)
+
+.PHONY: networks
+networks:
+	@tests/networks/setup.sh $(NETWORKS)
 
 # A prebuilt runner where there is one; else it is built once.
 .PHONY: nextest

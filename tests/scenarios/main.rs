@@ -12,6 +12,7 @@ mod desired_state;
 mod fixture;
 mod gates;
 mod members;
+mod networks;
 mod partitions;
 mod pull_requests;
 mod recovery;

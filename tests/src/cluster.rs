@@ -10,6 +10,7 @@ use denv_schema::Digest;
 use denv_schema::api::{JoinRole, StageView};
 
 use crate::client::Client;
+use crate::network::Network;
 use crate::process::{Process, engines_below, kill_process};
 use crate::repository::ConfigRepository;
 use crate::traffic::Application;
@@ -41,6 +42,8 @@ pub struct Cluster {
     /// More flags for the hosts.
     pub host_flags: Vec<String>,
     pub gateway: Option<Process>,
+    /// Where each host has a network of its own; else all are on loopback.
+    pub network: Option<Network>,
     api_port: u16,
     link_port: u16,
     gateway_port: u16,
@@ -72,6 +75,7 @@ impl Cluster {
             addresses: BTreeMap::new(),
             host_flags: Vec::new(),
             gateway: None,
+            network: None,
             api_port: free_port()?,
             link_port: free_port()?,
             gateway_port: free_port()?,
@@ -99,7 +103,7 @@ impl Cluster {
             "--api-listen".to_owned(),
             format!("127.0.0.1:{}", self.api_port),
             "--link-listen".to_owned(),
-            format!("127.0.0.1:{}", self.link_port),
+            self.link_address(),
             "--poll".to_owned(),
             self.layout.poll.clone(),
         ];
@@ -124,11 +128,11 @@ impl Cluster {
         let mut arguments = vec![
             "run".to_owned(),
             "--server".to_owned(),
-            format!("127.0.0.1:{}", self.link_port),
+            self.link_address(),
             "--state-dir".to_owned(),
             dir.display().to_string(),
             "--ingress-listen".to_owned(),
-            format!("{}:{port}", self.addresses.get(name).unwrap_or(&Ipv4Addr::LOCALHOST)),
+            format!("{}:{port}", self.address(name)),
             "--engine-path".to_owned(),
             self.layout.engine_path.display().to_string(),
         ];
@@ -148,7 +152,7 @@ impl Cluster {
         let dir = self.layout.dir.join("gateway");
         let mut arguments = vec![
             "--server".to_owned(),
-            format!("127.0.0.1:{}", self.link_port),
+            self.link_address(),
             "--state-dir".to_owned(),
             dir.display().to_string(),
             "--listen".to_owned(),
@@ -175,7 +179,22 @@ impl Cluster {
 
     fn spawn(&self, name: &str, program: &str, arguments: &[String]) -> anyhow::Result<Process> {
         let log = self.layout.dir.join(format!("{name}.log"));
-        Process::start(name, &self.programs.join(program), arguments, &log)
+        let start = || Process::start(name, &self.programs.join(program), arguments, &log);
+        match &self.network {
+            Some(network) => network.inside(name, start),
+            None => start(),
+        }
+    }
+
+    /// Where hosts and gateways dial in.
+    fn link_address(&self) -> String {
+        let address = self.network.as_ref().map_or(Ipv4Addr::LOCALHOST, Network::middle);
+        format!("{address}:{}", self.link_port)
+    }
+
+    fn address(&self, host: &str) -> Ipv4Addr {
+        let of_its_own = self.network.as_ref().and_then(|network| network.address(host));
+        of_its_own.or_else(|| self.addresses.get(host).copied()).unwrap_or(Ipv4Addr::LOCALHOST)
     }
 
     pub fn api_url(&self) -> String {

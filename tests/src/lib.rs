@@ -1,8 +1,9 @@
-//! denv as its users run it: real processes, a real repository, real TLS on loopback. The scenarios, the demo and the
+//! denv as its users run it: real processes, a real repository, real TLS, on loopback or in networks of its own. The scenarios, the demo and the
 //! benchmarks stand on this.
 
 pub mod client;
 pub mod cluster;
+pub mod network;
 pub mod process;
 pub mod repository;
 pub mod traffic;

@@ -42,7 +42,7 @@ nextest:
 
 # One selection of packages throughout, so that dependencies are built once.
 bench: release
-	cargo bench --locked --workspace --bench validate --bench manifests --bench source --bench plan --bench hot_path --bench throughput --bench figures
+	cargo bench --locked --workspace --bench validate --bench manifests --bench source --bench plan --bench hot_path --bench throughput --bench figures --bench agents
 
 # Simulated worlds beyond those of `make test`: `make soak SEEDS=100000`, or the one that failed: `make soak SEED=7`.
 soak:

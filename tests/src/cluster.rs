@@ -201,6 +201,11 @@ impl Cluster {
         format!("http://127.0.0.1:{}", self.api_port)
     }
 
+    /// Where hosts and gateways reach the reconciler.
+    pub fn link_address(&self) -> String {
+        format!("127.0.0.1:{}", self.link_port)
+    }
+
     pub fn gateway_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.gateway_port)
     }

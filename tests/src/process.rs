@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, SysconfVar, sysconf};
 
 #[derive(Debug)]
 pub struct Process {
@@ -91,6 +91,18 @@ impl Process {
     /// Resident memory in bytes.
     pub fn resident_memory(&self) -> anyhow::Result<u64> {
         resident_memory(self.pid())
+    }
+
+    /// The processor time it has used, of all its threads.
+    pub fn processor_time(&self) -> anyhow::Result<Duration> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).context("the process is gone")?;
+        // The name before may hold anything; user and system time are the 12th and 13th field after it.
+        let (_, fields) = stat.rsplit_once(')').context("no name")?;
+        let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+        let ticks: u64 = ticks.sum::<Result<_, _>>().context("times are numbers")?;
+        let a_second = sysconf(SysconfVar::CLK_TCK)?.and_then(|ticks| u64::try_from(ticks).ok());
+        let a_second = a_second.context("a second has ticks")?;
+        Ok(Duration::from_secs(ticks) / u32::try_from(a_second)?)
     }
 }
 

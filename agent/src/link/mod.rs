@@ -82,7 +82,8 @@ impl Default for Backoff {
 
 impl Backoff {
     const FIRST: Duration = Duration::from_millis(200);
-    const CAP: Duration = Duration::from_secs(5);
+    /// The longest wait. A stream that lasted longer was a good one.
+    pub const CAP: Duration = Duration::from_secs(5);
 
     pub fn new() -> Self {
         Backoff { next: Self::FIRST }

@@ -1,0 +1,216 @@
+//! The figures with many agents: thousands of simulated hosts on one reconciler, over the real link. They share this
+//! machine with it, which real ones do not.
+//!
+//!     cargo bench -p denv-tests --bench agents
+
+#![allow(clippy::print_stdout, reason = "a benchmark's output is its result")]
+
+mod desired;
+mod host;
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use denv_link::{Authority, Identity, Role};
+use denv_tests::cluster::{Cluster, Layout};
+use denv_tests::programs;
+use jiff::Timestamp;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use desired::{HOSTS, STAGES, UNITS};
+use host::{Host, Taken, Told};
+
+const PATIENCE: Duration = Duration::from_secs(300);
+/// How long nothing changes while the work at rest is measured.
+const REST: Duration = Duration::from_secs(30);
+/// Files that each of the two processes opens beside the connections of hosts.
+const OTHER_FILES: u64 = 200;
+
+#[tokio::main(worker_threads = 2)]
+async fn main() -> anyhow::Result<()> {
+    raise_limit()?;
+    let dir = tempfile::tempdir()?;
+    let manifests = dir.path().join("manifests");
+    fs::create_dir_all(&manifests)?;
+    desired::write(&manifests)?;
+    let layout = Layout {
+        dir: dir.path().join("cluster"),
+        engine_path: programs()?,
+        weights_dir: None,
+        poll: "1h".to_owned(),
+        reconciler_flags: Vec::new(),
+    };
+    let mut cluster = Cluster::create(layout, &manifests)?;
+    cluster.start_reconciler().await?;
+    println!("{HOSTS} hosts, {} units, {}", STAGES * UNITS, load());
+    let (sender, mut commands) = mpsc::unbounded_channel();
+    let told = Arc::new(Told { welcomed: AtomicUsize::new(0), commands: sender });
+    let began = Instant::now();
+    begin(&cluster, &told)?;
+    all_welcomed(&told).await?;
+    println!("  all hosts connected, from dialling all at once: {:.1?}", began.elapsed());
+    settled(&cluster, "one").await?;
+    println!("  all units run: {:.1?}", began.elapsed());
+    while commands.try_recv().is_ok() {}
+
+    at_rest(&cluster).await?;
+    change(&mut cluster, &mut commands).await?;
+    kill(&mut cluster, &mut commands, &told).await?;
+    println!("  resident memory at the end {:.0} MB", megabytes(&cluster)?);
+    Ok(())
+}
+
+/// A connection is an open file, here and in the reconciler.
+fn raise_limit() -> anyhow::Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    let needed = HOSTS as u64 + OTHER_FILES;
+    anyhow::ensure!(most >= needed, "at most {most} files may be open; {needed} are needed (`ulimit -Hn`)");
+    Ok(setrlimit(Resource::RLIMIT_NOFILE, most, most)?)
+}
+
+/// Starts the hosts. Their certificates are signed right here: how hosts join is measured nowhere.
+fn begin(cluster: &Cluster, told: &Arc<Told>) -> anyhow::Result<()> {
+    let state = cluster.layout.dir.join("reconciler");
+    let read = |name: &str| {
+        fs::read_to_string(state.join(name)).context("the authority is kept in the state folder")
+    };
+    let authority = Authority::from_pem(&read("authority.pem")?, &read("authority-key.pem")?)?;
+    let (tenant, now) = (denv_link::identity::tenant(), Timestamp::now());
+    for number in 0..HOSTS {
+        let identity = Identity::new(&tenant, Role::Host, &desired::host(number).parse()?);
+        let credentials = authority.issue(&identity, now, Duration::from_secs(86_400))?;
+        tokio::spawn(Host::new(credentials, cluster.link_address(), Arc::clone(told)).run());
+    }
+    Ok(())
+}
+
+async fn all_welcomed(told: &Told) -> anyhow::Result<()> {
+    let welcomed = async {
+        while told.welcomed.load(Ordering::Relaxed) < HOSTS {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let waited = tokio::time::timeout(PATIENCE, welcomed).await;
+    waited.with_context(|| format!("only {} hosts are connected", told.welcomed.load(Ordering::Relaxed)))
+}
+
+/// Waits until all stages run the release, and only it.
+async fn settled(cluster: &Cluster, release: &str) -> anyhow::Result<()> {
+    let began = Instant::now();
+    for number in 0..STAGES {
+        let stage = desired::stage(number);
+        loop {
+            let view = cluster.client()?.stage(&stage).await?;
+            let good = view.good.as_ref().is_some_and(|good| good.as_str() == release);
+            if good && view.units.len() == UNITS && view.deployment.as_ref().is_some_and(|it| it.over) {
+                break;
+            }
+            let waiting: Vec<_> = view.waiting.iter().take(3).collect();
+            anyhow::ensure!(
+                began.elapsed() < PATIENCE,
+                "{stage} does not settle at {release}: {} units, {:?}, {waiting:?}",
+                view.units.len(),
+                view.deployment
+            );
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+    Ok(())
+}
+
+async fn at_rest(cluster: &Cluster) -> anyhow::Result<()> {
+    // What has just happened is saved, and memory given back.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let (before, began) = (worked(cluster)?, Instant::now());
+    tokio::time::sleep(REST).await;
+    let share = (worked(cluster)? - before).as_secs_f64() / began.elapsed().as_secs_f64();
+    println!("  work at rest {:.1} % of a core (wanted: at most 5)", share * 100.0);
+    println!("  resident memory at rest {:.0} MB (wanted: at most 1500)", megabytes(cluster)?);
+    Ok(())
+}
+
+/// Another release for all units, all at once.
+async fn change(cluster: &mut Cluster, commands: &mut mpsc::UnboundedReceiver<Taken>) -> anyhow::Result<()> {
+    let pushed = push(cluster, &desired::stages("two", "[100%]")).await?;
+    let first = starts(commands, 1).await?;
+    let last = starts(commands, STAGES * UNITS - 1).await?;
+    println!(
+        "  a change of {} units, from its push: first host {:.1?}, every host {:.1?} (wanted: at most 60 s)",
+        STAGES * UNITS,
+        first - pushed,
+        last - pushed
+    );
+    settled(cluster, "two").await?;
+    println!("  all of it done {:.1?}, {}", pushed.elapsed(), load());
+    while commands.try_recv().is_ok() {}
+    Ok(())
+}
+
+/// SIGKILL once all of a first batch have been told to start, so that what comes after it was planned after it.
+async fn kill(
+    cluster: &mut Cluster,
+    commands: &mut mpsc::UnboundedReceiver<Taken>,
+    told: &Told,
+) -> anyhow::Result<()> {
+    push(cluster, &desired::stages("one", "[10%, 100%]")).await?;
+    starts(commands, STAGES * UNITS / 10).await?;
+    cluster.reconciler.as_mut().context("the reconciler runs")?.crash()?;
+    let killed = Instant::now();
+    while commands.try_recv().is_ok() {}
+    let (started, first) = tokio::join!(cluster.start_reconciler(), commands.recv());
+    started?;
+    let first = first.context("hosts run as long as this")?;
+    println!(
+        "  kill -9 in a rollout: the first new command {:.1?} after the start (wanted: at most 5 s)",
+        first.at - killed
+    );
+    all_welcomed(told).await?;
+    println!("  all hosts connected again {:.1?}", killed.elapsed());
+    settled(cluster, "one").await?;
+    println!("  the rollout done {:.1?}, {}", killed.elapsed(), load());
+    Ok(())
+}
+
+/// Gives the time of the push.
+async fn push(cluster: &mut Cluster, stages: &str) -> anyhow::Result<Instant> {
+    cluster.repository.write("stages.yaml", stages)?;
+    cluster.repository.commit("Move")?;
+    let pushed = Instant::now();
+    cluster.client()?.refresh().await?;
+    Ok(pushed)
+}
+
+/// When so many starts more had been taken up.
+async fn starts(commands: &mut mpsc::UnboundedReceiver<Taken>, count: usize) -> anyhow::Result<Instant> {
+    let mut seen = 0;
+    loop {
+        let taken = tokio::time::timeout(PATIENCE, commands.recv()).await;
+        let taken = taken.with_context(|| format!("only {seen} of {count} hosts were told to start"))?;
+        let taken = taken.context("hosts run as long as this")?;
+        seen += usize::from(taken.is_start);
+        if seen == count {
+            return Ok(taken.at);
+        }
+    }
+}
+
+/// The processor time that the reconciler has used.
+fn worked(cluster: &Cluster) -> anyhow::Result<Duration> {
+    cluster.reconciler.as_ref().context("the reconciler runs")?.processor_time()
+}
+
+fn megabytes(cluster: &Cluster) -> anyhow::Result<f64> {
+    let bytes = cluster.reconciler.as_ref().context("the reconciler runs")?.resident_memory()?;
+    Ok(bytes as f64 / (1 << 20) as f64)
+}
+
+/// What else the machine has to do falsifies the figures.
+fn load() -> String {
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    format!("load {}", load.split(' ').take(2).collect::<Vec<_>>().join(" "))
+}

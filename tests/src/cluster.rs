@@ -187,7 +187,7 @@ impl Cluster {
     }
 
     /// Where hosts and gateways dial in.
-    fn link_address(&self) -> String {
+    pub fn link_address(&self) -> String {
         let address = self.network.as_ref().map_or(Ipv4Addr::LOCALHOST, Network::middle);
         format!("{address}:{}", self.link_port)
     }
@@ -199,11 +199,6 @@ impl Cluster {
 
     pub fn api_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.api_port)
-    }
-
-    /// Where hosts and gateways reach the reconciler.
-    pub fn link_address(&self) -> String {
-        format!("127.0.0.1:{}", self.link_port)
     }
 
     pub fn gateway_url(&self) -> String {

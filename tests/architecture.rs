@@ -28,7 +28,7 @@ const FLOORS: [(&str, &[&[&str]]); 3] = [
             &["arguments"],
             &["link", "ingress"],
             &["engines"],
-            &["runner"],
+            &["runner", "prefetch"],
             &["inventory", "reclaim", "supervisor", "runtimes", "weights"],
             &["journal"],
         ],

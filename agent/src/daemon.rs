@@ -22,11 +22,14 @@ use crate::ingress;
 use crate::inventory::{self, InventoryError};
 use crate::journal::store::JournalFile;
 use crate::link::{Backoff, Link};
+use crate::prefetch::Prefetch;
 use crate::reclaim;
 use crate::runner::{ResumeError, Runner, Setup};
 use crate::runtimes::EnginePath;
+use crate::weights::WeightStore;
 use denv_schema::diagnostic::chain;
 use denv_schema::measures::HostMeasures;
+use denv_schema::wire::Ability;
 
 /// Runs denvd until SIGTERM or SIGINT. Engines run on after it.
 pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
@@ -44,9 +47,12 @@ pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
     }
     let mut end = std::pin::pin!(told_to_end()?);
 
+    let weights_dir = arguments.weights_dir.as_deref().map(made_absolute);
+    let weights = Arc::new(WeightStore::new(weights_dir));
+    inventory.abilities.insert(Ability::Prefetch);
     let setup = Setup {
         engine_path: EnginePath::new(absolute(&arguments.engine_path), std::env::var_os("PATH")),
-        weights_dir: arguments.weights_dir.as_deref().map(made_absolute),
+        weights: Arc::clone(&weights),
         state_dir: state_dir.path.clone(),
     };
     let disk = Arc::new(JournalFile::new(state_dir.path.join("journal.json")));
@@ -74,6 +80,7 @@ pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
         problems,
         reclaim: reclaim::watch(arguments.reclaim_notice),
         runner: runner.handle(),
+        prefetch: Prefetch::start(weights),
         measures,
     };
     let view = runner.handle().view();

@@ -12,7 +12,7 @@
 //! | main | `main`, [`daemon`], [`arguments`] |
 //! | streams | [`link`] to the control plane, [`ingress`] for gateways |
 //! | questions | [`engines`], which asks the engines of this host |
-//! | host | [`runner`], the queue and its members' tasks; [`inventory`]; [`reclaim`], its provider's notice |
+//! | host | [`runner`], the queue and its members' tasks; [`prefetch`], what is to be ready before; [`inventory`]; [`reclaim`], its provider's notice |
 //! | cores and means | [`supervisor`], which decides; [`runtimes`], processes; [`weights`] |
 //! | record | [`journal`] |
 //!
@@ -25,6 +25,7 @@ pub mod ingress;
 pub mod inventory;
 pub mod journal;
 pub mod link;
+pub mod prefetch;
 pub mod reclaim;
 pub mod runner;
 pub mod runtimes;

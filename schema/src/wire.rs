@@ -4,6 +4,7 @@
 //! Messages are JSON on gRPC streams. A receiver ignores fields it does not know, so parts may be upgraded one at
 //! a time.
 
+mod artifact;
 mod test;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,7 @@ use crate::launch::LaunchSpec;
 use crate::measures::{GatewayMeasures, HostMeasures};
 use crate::{Digest, MemberId, Name, StageId, UnitId};
 
+pub use artifact::{Artifact, ArtifactReport, ArtifactState};
 pub use test::{
     Answer, CaseAnswer, LONGEST_ANSWER, MOST_PROMPTS, Prompt, Said, TestId, TestRequest, TestResult, ToolCall,
 };
@@ -88,6 +90,9 @@ pub struct HostReport {
     /// When its provider takes it back, where that has been announced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reclaim: Option<Timestamp>,
+    /// What it was last asked to have, and how far it is with that.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<ArtifactReport>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -115,6 +120,8 @@ pub enum Ability {
     Images,
     /// Fetch weights from elsewhere.
     FetchWeights,
+    /// Prepare what engines are started from before it is needed.
+    Prefetch,
 }
 
 impl Ability {
@@ -127,6 +134,7 @@ impl Ability {
             Ability::FetchWeights => {
                 "no host there fetches weights; put them on the hosts and name them as `file:`"
             }
+            Ability::Prefetch => "no host there prepares weights ahead; upgrade denvd on the hosts",
         }
     }
 }
@@ -196,6 +204,8 @@ pub enum HostInstruction {
     ResultTaken {
         id: CommandId,
     },
+    /// All that the host is to have ready for engines to come. It replaces what was asked for before.
+    Prefetch(Vec<Artifact>),
     /// Asks an engine something. Nothing is kept of it: on a stream that ends it is given up, and asked anew on the next.
     Test(TestRequest),
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 
-use denv_planner::{Observed, Records, Step};
+use denv_planner::{Observed, Plan, Records, Step};
 use denv_reconciler::link::{Queues, Serving};
 use denv_reconciler::observation::Observation;
 use denv_reconciler::orchestrator::{Orchestrator, State};
 use denv_reconciler::store::Store;
 use denv_schema::Name;
-use denv_schema::wire::{Command, CommandResult, Term};
+use denv_schema::wire::{Artifact, Command, CommandResult, Term};
 use jiff::Timestamp;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -69,6 +69,16 @@ impl Control {
 
     pub fn wake(&self, host: &Name) {
         self.queues.wake(host);
+    }
+
+    /// What hosts are to prepare, as planned.
+    pub fn prefetch(&self, planned: &Plan) {
+        self.queues.prefetch(&planned.prefetch);
+    }
+
+    /// What a host is to prepare.
+    pub fn artifacts(&self, host: &Name) -> Vec<Artifact> {
+        self.queues.artifacts(host)
     }
 
     /// A host's new stream, and what wakes it.

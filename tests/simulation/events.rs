@@ -18,6 +18,8 @@ pub enum Event {
     HostReturns(usize),
     HostLosesState(usize),
     HostRefuses(usize),
+    /// It can prepare nothing from now on, or can again.
+    HostUnprepared(usize, bool),
     /// Its provider announces that it takes it back, and does so two minutes later.
     HostReclaimed(usize),
     /// A person wants so many units more than the least, or no more.
@@ -72,6 +74,7 @@ impl Simulation {
             Event::HostReturns(host) => self.hosts[host % hosts].cut = false,
             Event::HostLosesState(host) => self.hosts[host % hosts].lose_state(),
             Event::HostRefuses(host) => self.hosts[host % hosts].refuses = true,
+            Event::HostUnprepared(host, fails) => self.hosts[host % hosts].preparing.fails = fails,
             Event::HostReclaimed(host) => {
                 let host = &mut self.hosts[host % hosts];
                 host.reclaim = host.reclaim.or(Some(now + SignedDuration::from_secs(120)));
@@ -137,6 +140,7 @@ impl Simulation {
         self.runs.says.clear();
         for host in &mut self.hosts {
             (host.cut, host.refuses, host.reclaim) = (false, false, None);
+            host.preparing.fails = false;
         }
         for gateway in &mut self.gateways {
             (gateway.cut, gateway.alive) = (false, true);

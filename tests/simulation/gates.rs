@@ -157,7 +157,12 @@ fn a_release_takes_traffic_only_after_its_gate() {
         assert!(simulation.ready() >= 2, "{}", simulation.transcript());
     }
     assert_eq!(simulation.running(), [("chat-good-1", 2)], "{}", simulation.transcript());
-    assert_eq!(seen[..2], [Phase::Gating, Phase::Rolling { batch: 0 }], "{}", simulation.transcript());
+    assert_eq!(
+        seen[..3],
+        [Phase::Pending, Phase::Gating, Phase::Rolling { batch: 0 }],
+        "{}",
+        simulation.transcript()
+    );
     let gates = &deployment(&simulation).gates;
     let outcomes = |part| gates.trials[&part].ended.as_ref().map(|ended| ended.outcome);
     for part in [Part::Reference, Part::Before, Part::After] {

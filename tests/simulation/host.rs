@@ -7,11 +7,13 @@ use denv_agent::journal::{Desired, EngineRecord, Entry, Facts, Journal, Verdict,
 use denv_agent::supervisor::{self, Event, Policy, Supervised, decide};
 use denv_schema::launch::LaunchSpec;
 use denv_schema::wire::{
-    Action, Command, CommandId, CommandOutcome, CommandResult, Generation, Gpu, HostReport, Inventory,
-    MemberReport, MemberState, Term,
+    Ability, Action, Command, CommandId, CommandOutcome, CommandResult, Generation, Gpu, HostReport,
+    Inventory, MemberReport, MemberState, Term,
 };
 use denv_schema::{Digest, MemberId, Name};
 use jiff::Timestamp;
+
+use crate::prefetch::Preparing;
 
 pub struct Host {
     pub name: Name,
@@ -25,6 +27,7 @@ pub struct Host {
     pub refuses: bool,
     /// Its provider takes it back then.
     pub reclaim: Option<Timestamp>,
+    pub preparing: Preparing,
     /// There is no denvd until then; its engines run on.
     denvd_down_until: Option<Timestamp>,
     pub inbox: VecDeque<(Timestamp, Command)>,
@@ -95,6 +98,7 @@ impl Host {
             linked: false,
             refuses: false,
             reclaim: None,
+            preparing: Preparing::default(),
             denvd_down_until: None,
             inbox: VecDeque::new(),
             outbox: VecDeque::new(),
@@ -118,6 +122,7 @@ impl Host {
         self.inbox.clear();
         self.outbox.clear();
         self.sent.clear();
+        self.preparing.asked.clear();
     }
 
     /// A leader with this term has welcomed it.
@@ -127,10 +132,20 @@ impl Host {
 
     pub fn report(&self) -> HostReport {
         let gpu = |index| Gpu { index, model: "H200".to_owned(), memory_bytes: 0 };
-        let inventory = Inventory { gpus: (0..self.gpus).map(gpu).collect(), ..Inventory::default() };
+        let inventory = Inventory {
+            gpus: (0..self.gpus).map(gpu).collect(),
+            abilities: [Ability::Prefetch].into(),
+            ..Inventory::default()
+        };
         let report = |(id, member): (&MemberId, &Member)| (id.clone(), member.report());
         let members = self.members.iter().map(report).collect();
-        HostReport { inventory, members, problems: Vec::new(), reclaim: self.reclaim }
+        HostReport {
+            inventory,
+            members,
+            problems: Vec::new(),
+            reclaim: self.reclaim,
+            artifacts: self.preparing.reports(),
+        }
     }
 
     /// How often denvd has started a member's engine again in its generation.
@@ -145,6 +160,7 @@ impl Host {
     /// Its disk is lost, and all that ran. What was sent to the denvd of before reaches no other.
     pub fn lose_state(&mut self) {
         self.detach();
+        self.preparing.forget();
         self.history.clear();
         self.journal = Journal::default();
         self.members.clear();
@@ -157,6 +173,7 @@ impl Host {
     /// denvd ends, and is away for a while; what it ran runs on.
     pub fn denvd_ends(&mut self, until: Timestamp) {
         self.detach();
+        self.preparing.forget();
         self.members.clear();
         self.answers.clear();
         self.denvd_down_until = Some(until);
@@ -303,7 +320,7 @@ impl Host {
                 self.members.insert(id, Member::gone(entry.generation, now));
                 continue;
             };
-            let (supervised, event) = resumed(&entry, engine.map(|engine| engine.generation), spec, now);
+            let (supervised, event) = resumed(&entry, engine, spec, now);
             let mut member = Member::new(entry.generation, spec, supervised, now);
             member.digest = entry.digest.unwrap_or(member.digest);
             self.members.insert(id.clone(), member);
@@ -336,6 +353,7 @@ impl Host {
             self.denvd_down_until = None;
             self.resume(now);
         }
+        self.preparing.act(now);
         let ids: Vec<MemberId> = self.members.keys().cloned().collect();
         for id in ids {
             let member = self.members.get_mut(&id).unwrap();
@@ -391,7 +409,7 @@ impl Member {
 /// Where a member stands after denvd was away, and what happens to it first; as `runner::resume` has it.
 fn resumed(
     entry: &Entry,
-    running: Option<Generation>,
+    running: Option<&Engine>,
     spec: &LaunchSpec,
     now: Timestamp,
 ) -> (Supervised, Option<Event>) {
@@ -400,8 +418,12 @@ fn resumed(
     match running {
         Some(_) if entry.desired == Desired::Stopped => (adopted, Some(Event::Stop)),
         None if entry.desired == Desired::Stopped => (Supervised::stopped(policy), None),
-        Some(generation) if generation != entry.generation => (adopted, Some(Event::Start(policy))),
-        Some(_) => (adopted, Some(Event::Checked(Err("not asked".to_owned())))),
+        Some(engine) if engine.generation != entry.generation => (adopted, Some(Event::Start(policy))),
+        Some(engine) => {
+            // It is asked before anything is said of it.
+            let answer = if engine.serves() { Ok(()) } else { Err("no answer".to_owned()) };
+            (adopted, Some(Event::Checked(answer)))
+        }
         None => match &facts.failed {
             Some(reason) => {
                 let (healthy, restarts) = (facts.was_healthy, facts.restarts);

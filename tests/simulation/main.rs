@@ -14,6 +14,7 @@ mod gateway;
 mod host;
 mod manifests;
 mod mutations;
+mod prefetch;
 mod seeds;
 mod truth;
 mod when;
@@ -43,6 +44,7 @@ fn event() -> impl Strategy<Value = Event> {
         4 => host.clone().prop_map(Event::HostReturns),
         2 => host.clone().prop_map(Event::HostLosesState),
         1 => host.clone().prop_map(Event::HostRefuses),
+        1 => (host.clone(), any::<bool>()).prop_map(|(host, fails)| Event::HostUnprepared(host, fails)),
         1 => host.clone().prop_map(Event::HostReclaimed),
         2 => (0usize..2, prop::option::weighted(0.8, 1u32..6)).prop_map(|(stage, units)| Event::ScaledBy(stage, units)),
         1 => host.clone().prop_map(Event::HostRemoved),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use denv_schema::tree::Files;
-use denv_schema::{Catalog, Name, StageId};
+use denv_schema::{Catalog, Digest, Name, StageId};
 
 /// What one unit of a stage takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,8 +217,9 @@ fn add_releases(text: &mut String, stage: usize, needs: Needs) {
         let name = release(stage, number);
         let flag = name.trim_end_matches("-again");
         let spec = format!(
-            "model: {{name: m}}, engine: {engine}, recipe: {recipe}, topology: {{mode: aggregated, replica: {{{replica}}}}}, \
-             config: {{flags: [--release, {flag}]}}"
+            "model: {{name: m, weights: {{source: 'file:{flag}', digest: '{}'}}}}, engine: {engine}, recipe: {recipe}, topology: {{mode: aggregated, replica: {{{replica}}}}}, \
+             config: {{flags: [--release, {flag}]}}",
+            Digest::of_bytes(flag.as_bytes())
         );
         add(text, "Release", &name, &spec);
     }

@@ -306,6 +306,7 @@ impl Simulation {
             }
             if planned.steps.is_empty() {
                 self.quiet_until = Some(planned.wake_at);
+                self.control.prefetch(&planned);
                 break;
             }
             assert!(round < 50, "the planner does not come to rest\n{}", self.transcript());
@@ -366,6 +367,11 @@ impl Simulation {
                 if !self.hosts[index].sent.contains(&command.id) {
                     self.send(index, command);
                 }
+            }
+            let (now, host) = (self.now, &mut self.hosts[index]);
+            let artifacts = self.control.artifacts(&host.name);
+            if artifacts != host.preparing.asked {
+                host.preparing.want(artifacts, now);
             }
         }
     }

@@ -14,6 +14,7 @@ use denv_schema::wire::Inventory;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
+use crate::prefetch::Prefetch;
 use crate::reclaim::Reclaim;
 use crate::runner;
 pub use session::SessionError;
@@ -32,6 +33,7 @@ pub struct Link {
     /// Whether the provider takes the host back.
     pub reclaim: watch::Receiver<Reclaim>,
     pub runner: runner::Handle,
+    pub prefetch: Prefetch,
     /// What the engines tell of themselves.
     pub measures: watch::Receiver<HostMeasures>,
 }

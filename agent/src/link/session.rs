@@ -127,6 +127,7 @@ impl Link {
                 }
                 Ok(Some(HostInstruction::Command(command))) => self.runner.command(command).await,
                 Ok(Some(HostInstruction::ResultTaken { id })) => self.runner.answer_taken(id).await,
+                Ok(Some(HostInstruction::Prefetch(artifacts))) => self.prefetch.want(artifacts),
                 // The receiver lives as long as this.
                 Ok(Some(HostInstruction::Test(request))) => drop(tests.send(request)),
                 Ok(None) => return SessionError::Closed,
@@ -143,7 +144,7 @@ impl Link {
         mut reclaim: watch::Receiver<Reclaim>,
         mut clock: watch::Receiver<Option<String>>,
     ) {
-        let mut answers = self.runner.answers();
+        let (mut answers, mut artifacts) = (self.runner.answers(), self.prefetch.reports());
         let mut measures = self.measures.clone();
         // A new stream begins with what is known.
         measures.mark_changed();
@@ -170,6 +171,7 @@ impl Link {
                 }
                 Ok(()) = view.changed() => report_at = report_at.min(Instant::now() + COALESCE),
                 Ok(()) = reclaim.changed() => report_at = report_at.min(Instant::now() + COALESCE),
+                Ok(()) = artifacts.changed() => report_at = report_at.min(Instant::now() + COALESCE),
                 Ok(()) = clock.changed() => report_at = report_at.min(Instant::now() + COALESCE),
                 () = tokio::time::sleep_until(report_at) => {
                     let clock = clock.borrow_and_update().clone();
@@ -194,7 +196,8 @@ impl Link {
             .cloned()
             .chain(clock)
             .collect();
-        HostReport { inventory: self.inventory.clone(), members, problems, reclaim: reclaim.at }
+        let artifacts = self.prefetch.reports().borrow().clone();
+        HostReport { inventory: self.inventory.clone(), members, problems, reclaim: reclaim.at, artifacts }
     }
 }
 

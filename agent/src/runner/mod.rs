@@ -38,8 +38,7 @@ pub struct Setup {
     /// Absolute; holds the engines' logs and working folder.
     pub state_dir: PathBuf,
     pub engine_path: EnginePath,
-    /// Where relative weights are.
-    pub weights_dir: Option<PathBuf>,
+    pub weights: Arc<WeightStore>,
 }
 
 /// The queue at work. Dropping it stops supervision and leaves all engines running.
@@ -99,7 +98,7 @@ impl Runner {
             dir,
             logs,
             engine_path: setup.engine_path,
-            weights: Arc::new(WeightStore::new(setup.weights_dir)),
+            weights: setup.weights,
             marks: Marks::new(&setup.state_dir),
             ports: Ports::default(),
             began: Instant::now(),

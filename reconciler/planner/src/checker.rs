@@ -6,12 +6,14 @@ use std::fmt;
 
 use denv_schema::launch::LaunchTemplate;
 use denv_schema::manifest::{PlacementRule, StageSpec, Strategy};
+use denv_schema::wire::{Ability, Artifact, ArtifactState};
 use denv_schema::{Name, StageId, UnitId};
 
 use crate::calendar::may_begin;
 use crate::converge::{count, floor};
 use crate::counts::wanted;
 use crate::deployment::is_approved;
+use crate::deployment::prefetch::progress;
 use crate::lifecycle::drained;
 use crate::plan::{Plan, Step};
 use crate::reclaim::reclaimed;
@@ -50,6 +52,8 @@ pub enum Violation {
     BegunOutsideWindows { stage: StageId },
     /// What the stage's manifest leaves to a person.
     BegunUnapproved { stage: StageId },
+    /// Nothing stops for a release that no host has ready.
+    BegunUnprepared { stage: StageId },
     /// A release takes no traffic before its gate.
     BegunUngated { stage: StageId },
     /// A unit takes no traffic before its release's gate.
@@ -100,6 +104,9 @@ impl fmt::Display for Violation {
             }
             Violation::BegunUnapproved { stage } => {
                 write!(f, "the deployment of `{stage}` would begin before a person has approved it")
+            }
+            Violation::BegunUnprepared { stage } => {
+                write!(f, "the deployment of `{stage}` would begin before any host has prepared its release")
             }
             Violation::BegunUngated { stage } => {
                 write!(f, "the first batch of `{stage}` would begin before its release has passed its gate")
@@ -223,9 +230,32 @@ fn begin(world: &World<'_>, after: &Records, stage: &StageId, phase: Phase, foun
     if deployment.phase == Phase::Pending && !is_approved(&spec.rollout, deployment) {
         found.push(Violation::BegunUnapproved { stage: stage.clone() });
     }
+    if deployment.phase == Phase::Pending && !is_prepared(world, spec, stage, deployment) {
+        found.push(Violation::BegunUnprepared { stage: stage.clone() });
+    }
     if phase == (Phase::Rolling { batch: 0 }) && !is_admitted(spec, record, deployment) {
         found.push(Violation::BegunUngated { stage: stage.clone() });
     }
+}
+
+/// Whether a host that may take the release's units has what they are started from, or is not asked to before. Where no
+/// unit is to come, or one has come already, there is nothing to prepare.
+fn is_prepared(world: &World<'_>, spec: &StageSpec, stage: &StageId, deployment: &Deployment) -> bool {
+    let wanted: Vec<Artifact> = deployment.template.artifacts().collect();
+    let mut units = world.records.units.values().filter(|unit| unit.stage == *stage);
+    if wanted.is_empty()
+        || units.any(|unit| unit.template == deployment.digest)
+        || crate::counts::wanted(spec, world.records.stages.get(stage)) == 0
+    {
+        return true;
+    }
+    let fleets: BTreeSet<&Name> = spec.fleets.iter().map(|fleet| &fleet.name).collect();
+    let hosts = world.catalog.hosts.iter().filter(|(_, host)| fleets.contains(&host.fleet));
+    let mut heard = hosts.filter_map(|(name, _)| world.host(name)).filter(|host| host.connected);
+    heard.any(|host| {
+        !host.report.inventory.abilities.contains(&Ability::Prefetch)
+            || progress(host, &wanted) == ArtifactState::Ready
+    })
 }
 
 /// Whether a unit's release has passed its gate.

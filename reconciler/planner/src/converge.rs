@@ -254,7 +254,7 @@ fn begin(
     }
     if let Some(until) = repair_at.filter(|until| *until > pass.world.now) {
         let failures = pass.world.records.stages.get(turn.stage).map_or(0, |record| record.repairs.failures);
-        pass.plan.wait(Subject::Stage(turn.stage.clone()), WaitingOn::Repair { failures, until });
+        pass.wait(Subject::Stage(turn.stage.clone()), WaitingOn::Repair { failures, until });
         return true;
     }
     for _ in 0..lacking {
@@ -280,7 +280,7 @@ fn begin(
                 pass.step(Step::StartUnit { unit, record });
             }
             Err(waiting) => {
-                pass.plan.wait(Subject::Stage(turn.stage.clone()), waiting);
+                pass.wait(Subject::Stage(turn.stage.clone()), waiting);
                 return false;
             }
         }

@@ -3,6 +3,7 @@
 mod alarm;
 mod gate;
 mod pending;
+pub(crate) mod prefetch;
 
 use std::collections::BTreeMap;
 
@@ -46,7 +47,7 @@ pub fn plan(world: &World<'_>) -> Plan {
         remove_stage(&mut pass, id, &units);
     }
     let due = pass.wakes.iter().copied().filter(|at| *at > world.now).min();
-    pass.plan.wake_at = wake_at(world, &pass.plan.waiting).into_iter().chain(due).min();
+    pass.plan.wake_at = wake_at(world).into_iter().chain(due).min();
     pass.plan
 }
 
@@ -84,12 +85,12 @@ fn plan_stage(pass: &mut Pass<'_>, id: &StageId, spec: &StageSpec, units: &[Unit
     if let Some(waiting) = pass.brake.clone()
         && units.iter().any(|unit| matches!(unit.status, UnitStatus::Silent { .. }))
     {
-        pass.plan.wait(Subject::Stage(id.clone()), waiting);
+        pass.wait(Subject::Stage(id.clone()), waiting);
     } else {
         for unit in units.iter().filter(|unit| matches!(unit.status, UnitStatus::Silent { .. })) {
             let Some((host, since)) = pass.world.silent_host(unit.record) else { continue };
             let (host, until) = (host.clone(), since + signed(spec.lost_after.get()));
-            pass.plan.wait(Subject::Unit(unit.id.clone()), WaitingOn::Host { host, until });
+            pass.wait(Subject::Unit(unit.id.clone()), WaitingOn::Host { host, until });
         }
     }
     let nothing = StageRecord::default();
@@ -112,7 +113,7 @@ fn plan_stage(pass: &mut Pass<'_>, id: &StageId, spec: &StageSpec, units: &[Unit
         Some(deployment) if deployment.paused => {
             converge::drain_failed(pass, record, units.iter().filter(|unit| unit.record.is_active()), None);
             let reason = deployment.reason.clone().unwrap_or_default();
-            pass.plan.wait(Subject::Stage(id.clone()), WaitingOn::Paused { reason });
+            pass.wait(Subject::Stage(id.clone()), WaitingOn::Paused { reason });
         }
         Some(deployment) => stage.go_on(pass, deployment),
         None if !held && !stage.is_good() => stage.open(pass),
@@ -126,7 +127,7 @@ fn remove_stage(pass: &mut Pass<'_>, id: &StageId, units: &[Unit<'_>]) {
     for unit in units {
         let is_silent = matches!(unit.status, UnitStatus::Silent { .. });
         if let Some(waiting) = pass.brake.clone().filter(|_| is_silent) {
-            pass.plan.wait(Subject::Unit(unit.id.clone()), waiting);
+            pass.wait(Subject::Unit(unit.id.clone()), waiting);
         } else if unit.record.is_active() {
             pass.drain(unit, format!("stage `{id}` was removed"), None);
         } else {
@@ -195,7 +196,7 @@ impl Stage<'_> {
     }
 
     fn wait(&self, pass: &mut Pass<'_>, on: WaitingOn) {
-        pass.plan.wait(Subject::Stage(self.id.clone()), on);
+        pass.wait(Subject::Stage(self.id.clone()), on);
     }
 
     /// How many units are wanted, in all fleets.

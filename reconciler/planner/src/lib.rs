@@ -17,6 +17,7 @@
 //! | `deployment` | the phases of a stage's change: rolling, baking, rolling back, held |
 //! | `deployment/gate` | whether the release's answers let it take traffic, and end |
 //! | `deployment/alarm` | what the stage's alarms say to its deployment |
+//! | `deployment/prefetch` | what hosts are to have before anything moves |
 //! | `calendar` | whether a batch may begin, by windows and freezes |
 //! | `strangers` | what ends that hosts run and no record knows |
 //! | `loss` | whether silent hosts are lost, or denv is blind |
@@ -68,5 +69,5 @@ pub use routes::routes;
 pub use snapshot::Snapshot;
 pub use status::{Fault, UnitStatus, status};
 pub use trial::{AlarmObserved, Asked, AskedUnit, Ended, Gates, Part, Trial, TrialObserved};
-pub use waiting::{NoRoom, WaitingOn};
+pub use waiting::{NoRoom, NotPrepared, WaitingOn};
 pub use world::{GatewayObserved, HostObserved, Observed, World};

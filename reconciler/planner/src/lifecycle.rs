@@ -19,11 +19,10 @@ pub(crate) fn advance(pass: &mut Pass<'_>, unit: &Unit<'_>, rollout: &Rollout) {
         (UnitStatus::Ready, _) => {}
         (UnitStatus::Draining, _) => match drained(pass.world, unit.id, record, rollout) {
             Ok(()) => pass.step(Step::StopUnit { unit: id, at: now }),
-            Err(waiting) => pass.plan.wait(Subject::Unit(id), waiting),
+            Err(waiting) => pass.wait(Subject::Unit(id), waiting),
         },
         (UnitStatus::Stopping, _) => {
-            pass.plan
-                .wait(Subject::Unit(id), WaitingOn::Stop { host: stopping(pass.world, record).host.clone() });
+            pass.wait(Subject::Unit(id), WaitingOn::Stop { host: stopping(pass.world, record).host.clone() });
         }
         (UnitStatus::Stopped, _) => pass.step(Step::ForgetUnit { unit: id }),
         (UnitStatus::Drifted { reason }, _) => {
@@ -33,18 +32,18 @@ pub(crate) fn advance(pass: &mut Pass<'_>, unit: &Unit<'_>, rollout: &Rollout) {
         (UnitStatus::Planned, _) => start(pass, id, record, "waiting for the host to take it up"),
         (UnitStatus::Preparing, _) => start(pass, id, record, "verifying weights"),
         (UnitStatus::Starting, _) => start(pass, id, record, "starting the engine"),
-        (UnitStatus::Withheld, _) => pass.plan.wait(Subject::Unit(id), WaitingOn::Gate),
+        (UnitStatus::Withheld, _) => pass.wait(Subject::Unit(id), WaitingOn::Gate),
         (UnitStatus::Checking { unrouted }, _) => {
             let waiting =
                 WaitingOn::Gateways { gateways: unrouted.clone(), until: start_deadline(pass.world, record) };
-            pass.plan.wait(Subject::Unit(id), waiting);
+            pass.wait(Subject::Unit(id), waiting);
         }
         (UnitStatus::Unhealthy { reason } | UnitStatus::Failed { reason, .. }, _) => {
             let waiting = WaitingOn::Unhealthy {
                 host: laggard(pass.world, record).host.clone(),
                 reason: reason.clone(),
             };
-            pass.plan.wait(Subject::Unit(id), waiting);
+            pass.wait(Subject::Unit(id), waiting);
         }
         // Whether it is replaced is the stage's decision.
         (UnitStatus::Silent { .. }, _) => {}
@@ -59,7 +58,7 @@ fn stopping<'u>(world: &World<'_>, unit: &'u UnitRecord) -> &'u MemberRecord {
 fn start(pass: &mut Pass<'_>, id: UnitId, record: &UnitRecord, doing: &str) {
     let (host, doing, until) =
         (laggard(pass.world, record).host.clone(), doing.to_owned(), start_deadline(pass.world, record));
-    pass.plan.wait(Subject::Unit(id), WaitingOn::Start { host, doing, until });
+    pass.wait(Subject::Unit(id), WaitingOn::Start { host, doing, until });
 }
 
 /// Every gateway that is alive has confirmed that the unit left rotation, and its requests finished or their time is

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use denv_schema::{Name, StageId, UnitId};
 
 use crate::placement::Usage;
-use crate::plan::{Plan, Step};
+use crate::plan::{Plan, Step, Subject};
 use crate::records::UnitRecord;
 use crate::status::{Fault, Service, UnitStatus};
 use crate::waiting::WaitingOn;
@@ -43,6 +43,12 @@ impl<'w> Pass<'w> {
 
     pub(crate) fn step(&mut self, step: Step) {
         self.plan.steps.push(step);
+    }
+
+    /// Only what is said last of a subject is shown, and what is due of the rest is due all the same.
+    pub(crate) fn wait(&mut self, subject: Subject, on: WaitingOn) {
+        self.wakes.extend(on.until());
+        self.plan.waiting.insert(subject, on);
     }
 
     /// Has the world planned again then.

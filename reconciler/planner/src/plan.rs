@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use denv_gates::Outcome;
-use denv_schema::wire::{Command, Generation};
+use denv_schema::wire::{Artifact, Command, Generation};
 use denv_schema::{MemberId, Name, StageId, UnitId};
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -21,14 +21,10 @@ pub struct Plan {
     /// In order. Each is persisted before its effect is begun.
     pub steps: Vec<Step>,
     pub waiting: BTreeMap<Subject, WaitingOn>,
+    /// What hosts are to have ready for engines to come, whole.
+    pub prefetch: BTreeMap<Name, Vec<Artifact>>,
     /// When to plan again even if nothing is heard.
     pub wake_at: Option<Timestamp>,
-}
-
-impl Plan {
-    pub(crate) fn wait(&mut self, subject: Subject, on: WaitingOn) {
-        self.waiting.insert(subject, on);
-    }
 }
 
 /// One change of the records, and with it the command it means.

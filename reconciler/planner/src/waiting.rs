@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 pub enum WaitingOn {
     /// No domain of the fleet has what a unit needs.
     Room(Box<NoRoom>),
+    /// A host does not have yet what the release's units are started from.
+    Prefetch(NotPrepared),
     /// No ports are left for another member there.
     Ports {
         host: Name,
@@ -163,6 +165,32 @@ impl fmt::Display for NoRoom {
     }
 }
 
+/// How many of the hosts that are to take new units have what those are started from, and one that has not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NotPrepared {
+    pub release: Name,
+    pub ready: u32,
+    pub of: u32,
+    pub host: Name,
+    /// Why that host can't prepare it, if it is not just at it.
+    pub reason: Option<String>,
+}
+
+impl fmt::Display for NotPrepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NotPrepared { release, ready, of, host, reason } = self;
+        write!(f, "{ready} of {of} hosts have prepared `{release}`, and nothing moves before all have; ")?;
+        match reason {
+            Some(reason) => write!(
+                f,
+                "`{host}` cannot: {reason}. Mend it there, it is tried again every few seconds; or cordon the host"
+            ),
+            None => write!(f, "`{host}` is at it"),
+        }
+    }
+}
+
 impl WaitingOn {
     pub fn until(&self) -> Option<Timestamp> {
         match self {
@@ -179,6 +207,7 @@ impl WaitingOn {
             WaitingOn::Reference { until, .. } | WaitingOn::Trial { until, .. } => *until,
             WaitingOn::Alarm { .. } | WaitingOn::Gate => None,
             WaitingOn::Room(_)
+            | WaitingOn::Prefetch(_)
             | WaitingOn::Ports { .. }
             | WaitingOn::Approval { .. }
             | WaitingOn::Unsupported { .. }
@@ -198,6 +227,7 @@ impl fmt::Display for WaitingOn {
             |names: &[Name]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         match self {
             WaitingOn::Room(missing) => missing.fmt(f),
+            WaitingOn::Prefetch(not_prepared) => not_prepared.fmt(f),
             WaitingOn::Ports { host } => {
                 write!(f, "all ports for members are taken on `{host}`; move units away from it")
             }

@@ -1,21 +1,17 @@
 //! When to plan again even if nothing is heard: every time at which the passing of time alone changes what is decided.
 
-use std::collections::BTreeMap;
-
 use denv_schema::wire::SILENCE;
 use jiff::Timestamp;
 
 use crate::deployment::deadline;
 use crate::records::{HostFaults, UnitPhase};
 use crate::status::{report_deadline, start_deadline};
-use crate::waiting::WaitingOn;
 use crate::world::{GATEWAY_LOST_AFTER, World, signed};
 
-/// The next of these times. One too many costs a pass that finds nothing to do; one too few, and something waits for
+/// The next of these times, apart from those that a pass knows itself. One too many costs a pass that finds nothing to do; one too few, and something waits for
 /// ever.
-pub(crate) fn wake_at<S>(world: &World<'_>, waiting: &BTreeMap<S, WaitingOn>) -> Option<Timestamp> {
+pub(crate) fn wake_at(world: &World<'_>) -> Option<Timestamp> {
     let mut next = Next { now: world.now, at: None };
-    waiting.values().filter_map(WaitingOn::until).for_each(|at| next.consider(at));
     for host in world.observed.hosts.values().filter(|host| !host.connected) {
         next.consider(host.last_seen.max(world.observed.since) + signed(SILENCE));
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use denv_link::Role;
 use denv_schema::Name;
 use denv_schema::api::Level;
-use denv_schema::wire::{CommandId, CommandOutcome, CommandResult, HostInstruction, HostMessage};
+use denv_schema::wire::{Artifact, CommandId, CommandOutcome, CommandResult, HostInstruction, HostMessage};
 use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc};
 use tonic::{Status, Streaming};
@@ -37,6 +37,7 @@ pub(super) async fn attach(
             out: sender,
             sent: BTreeSet::new(),
             taken: Vec::new(),
+            prefetched: Vec::new(),
             asking,
         };
         let ended = session.run(&queue, &mut messages).await;
@@ -68,6 +69,8 @@ struct Session<'a> {
     /// Taken up by the host, and not passed on yet: what came of it is in the report that follows. Whoever knew of
     /// the answer and had only the report before it would find the host to have lost what it has just begun.
     taken: Vec<CommandResult>,
+    /// What the host was last asked to prepare on this stream. Before anything is planned it goes on with what it has.
+    prefetched: Vec<Artifact>,
     asking: Stream,
 }
 
@@ -96,6 +99,11 @@ impl Session<'_> {
                 command.term = self.link.term;
                 self.send(HostInstruction::Command(command)).await?;
             }
+        }
+        let artifacts = self.link.queues.artifacts(self.name);
+        if artifacts != self.prefetched {
+            self.prefetched.clone_from(&artifacts);
+            self.send(HostInstruction::Prefetch(artifacts)).await?;
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use denv_link::{Authority, Peer, Role};
 use denv_schema::api::Level;
 use denv_schema::wire::{
-    CommandResult, GatewayConfig, GatewayInstruction, GatewayMessage, HostInstruction, HostMessage,
+    Artifact, CommandResult, GatewayConfig, GatewayInstruction, GatewayMessage, HostInstruction, HostMessage,
     JoinRequest, JoinResponse, Term, UnitRoute,
 };
 use denv_schema::{Digest, Name};
@@ -56,25 +56,47 @@ pub struct Link {
     engines: Arc<Engines>,
 }
 
-/// Wakes the stream of a host whose queue has grown.
+/// Wakes the stream of a host whose queue has grown, or that is to prepare something else.
 #[derive(Default)]
-pub struct Queues(Mutex<BTreeMap<Name, Arc<Notify>>>);
+pub struct Queues(Mutex<Waking>);
+
+#[derive(Default)]
+struct Waking {
+    streams: BTreeMap<Name, Arc<Notify>>,
+    prefetch: BTreeMap<Name, Vec<Artifact>>,
+}
 
 impl Queues {
     pub fn wake(&self, host: &Name) {
-        if let Some(queue) = self.lock().get(host) {
+        if let Some(queue) = self.lock().streams.get(host) {
             queue.notify_one();
         }
+    }
+
+    /// What each host is to prepare from now on; those that are not named have nothing to.
+    pub fn prefetch(&self, wanted: &BTreeMap<Name, Vec<Artifact>>) {
+        let mut waking = self.lock();
+        if waking.prefetch == *wanted {
+            return;
+        }
+        let before = std::mem::replace(&mut waking.prefetch, wanted.clone());
+        let is_news = |host: &Name| before.get(host) != wanted.get(host);
+        waking.streams.iter().filter(|(host, _)| is_news(host)).for_each(|(_, queue)| queue.notify_one());
+    }
+
+    /// What a host is to prepare.
+    pub fn artifacts(&self, host: &Name) -> Vec<Artifact> {
+        self.lock().prefetch.get(host).cloned().unwrap_or_default()
     }
 
     /// What a host's new stream is woken by.
     pub fn attach(&self, host: &Name) -> Arc<Notify> {
         let queue = Arc::new(Notify::new());
-        self.lock().insert(host.clone(), Arc::clone(&queue));
+        self.lock().streams.insert(host.clone(), Arc::clone(&queue));
         queue
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Name, Arc<Notify>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Waking> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -149,6 +149,7 @@ impl Orchestrator {
             }
             if planned.steps.is_empty() {
                 let wake_at = planned.wake_at;
+                self.queues.prefetch(&planned.prefetch);
                 self.publish(Some(&catalog), observed, planned, None);
                 return Ok(wake_at);
             }

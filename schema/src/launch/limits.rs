@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{LaunchTemplate, command, llama_cpp, sglang, tensorrt_llm, vllm};
 use crate::manifest::EngineKind;
-use crate::wire::Ability;
+use crate::wire::{Ability, Artifact};
 
 /// What an engine can't do of what a release asks, or can't be told by flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,12 @@ impl LaunchTemplate {
         let fetches = self.weights.as_ref().is_some_and(|weights| !weights.is_on_host());
         let images = self.image.is_some().then_some(Ability::Images);
         images.into_iter().chain(fetches.then_some(Ability::FetchWeights))
+    }
+
+    /// What hosts are to have before an engine is started from it.
+    pub fn artifacts(&self) -> impl Iterator<Item = Artifact> {
+        let image = self.image.clone().map(Artifact::Image);
+        image.into_iter().chain(self.weights.clone().map(Artifact::Weights))
     }
 
     /// Everything in which the release asks too much of its engine.

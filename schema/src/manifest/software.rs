@@ -155,7 +155,7 @@ pub struct Model {
     pub weights: Option<Weights>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Weights {
     /// `file:` and a path: relative to the host's weights folder, or absolute on the host. Or where the weights are

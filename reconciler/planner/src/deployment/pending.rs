@@ -1,7 +1,12 @@
-//! What a deployment waits for before anything moves: room for all of it, a person, its window, and quiet alarms.
+//! What a deployment waits for before anything moves: room for all of it, hosts that have
+//! prepared it, a person, its window, and quiet alarms.
 
+use std::collections::BTreeSet;
+
+use denv_schema::Name;
 use denv_schema::manifest::Strategy;
 
+use super::prefetch::Unprepared;
 use super::{Stage, is_approved};
 use crate::calendar;
 use crate::converge::count;
@@ -14,16 +19,13 @@ use crate::waiting::WaitingOn;
 impl Stage<'_> {
     /// Starts only when every unit has room, in the end and on the way, who must approve it has, and batches may begin.
     pub(super) fn pending(&self, pass: &mut Pass<'_>, deployment: &Deployment) {
-        if let Err(waiting) = self.room(pass) {
-            if self.is_overdue(pass, deployment) {
-                self.fail(pass, deployment, format!("there was no room in time: {waiting}"));
-                return;
-            }
-            if self.record.good.is_none() {
-                self.make_room(pass);
-            }
-            self.stay_pending(pass, waiting);
-        } else if !is_approved(&self.spec.rollout, deployment) {
+        let hosts = match self.room(pass) {
+            Ok(hosts) => hosts,
+            Err(waiting) => return self.wait_for_room(pass, deployment, waiting),
+        };
+        // Also while a person or a window is waited for.
+        let prepared = self.prefetch(pass, deployment, &hosts);
+        if !is_approved(&self.spec.rollout, deployment) {
             let (stage, to) = (self.id.clone(), deployment.to.clone());
             self.stay_pending(pass, WaitingOn::Approval { stage, to });
         } else if let Err(waiting) = calendar::may_begin(&self.spec.rollout, pass.world.now) {
@@ -31,8 +33,27 @@ impl Stage<'_> {
         } else if let Some(waiting) = self.fires_already(pass) {
             self.stay_pending(pass, waiting);
         } else {
-            self.move_to(pass, self.first_phase(pass), None);
+            match prepared {
+                Ok(()) => self.move_to(pass, self.first_phase(pass), None),
+                Err(Unprepared::Failed(reason)) => self.fail(pass, deployment, reason),
+                Err(Unprepared::Waiting(waiting)) if self.is_overdue(pass, deployment) => {
+                    self.fail(pass, deployment, format!("it was not prepared in time: {waiting}"));
+                }
+                Err(Unprepared::Waiting(waiting)) => self.stay_pending(pass, waiting),
+            }
         }
+    }
+
+    fn wait_for_room(&self, pass: &mut Pass<'_>, deployment: &Deployment, waiting: WaitingOn) {
+        if self.is_overdue(pass, deployment) {
+            self.fail(pass, deployment, format!("there was no room in time: {waiting}"));
+            return;
+        }
+        if self.record.good.is_none() {
+            self.make_room(pass);
+        }
+        self.keep_prefetching(pass, deployment);
+        self.stay_pending(pass, waiting);
     }
 
     fn stay_pending(&self, pass: &mut Pass<'_>, waiting: WaitingOn) {
@@ -62,7 +83,9 @@ impl Stage<'_> {
         }
     }
 
-    fn room(&self, pass: &mut Pass<'_>) -> Result<(), WaitingOn> {
+    /// The hosts where units that are to come have room, now and in the end.
+    fn room(&self, pass: &mut Pass<'_>) -> Result<BTreeSet<Name>, WaitingOn> {
+        let mut hosts = BTreeSet::new();
         for (fleet, wanted) in &self.counts {
             let here = || self.units.iter().filter(|unit| unit.record.fleet == *fleet);
             let mine = count(here().filter(|unit| unit.record.template == self.release.digest));
@@ -77,6 +100,7 @@ impl Stage<'_> {
             for _ in mine..*wanted {
                 let placement = place(&usage, self.id, fleet, &self.release)?;
                 usage.reserve(self.id, self.release.digest, &placement);
+                hosts.extend(placement.spots.into_iter().map(|spot| spot.host));
             }
             // On the way: a surge needs room for one more beside what runs.
             let surges = match self.spec.rollout.strategy {
@@ -85,9 +109,10 @@ impl Stage<'_> {
                 Strategy::Replace => false,
             };
             if surges {
-                place(pass.usage(), self.id, fleet, &self.release)?;
+                let placement = place(pass.usage(), self.id, fleet, &self.release)?;
+                hosts.extend(placement.spots.into_iter().map(|spot| spot.host));
             }
         }
-        Ok(())
+        Ok(hosts)
     }
 }

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use denv_gates::Outcome;
 use denv_gates::alarm::Reading;
-use denv_schema::wire::{MemberReport, MemberState, Rotation, UnitReport};
-use denv_schema::{Catalog, StageId, UnitId};
+use denv_schema::wire::{
+    Artifact, ArtifactReport, ArtifactState, MemberReport, MemberState, Rotation, UnitReport,
+};
+use denv_schema::{Catalog, Name, StageId, UnitId};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::plan::Step;
@@ -44,6 +46,7 @@ enum Event {
     Drained(UnitId),
     Stopped(UnitId),
     Answered(StageId, TrialObserved),
+    Prepared(Name),
 }
 
 /// How many prompts an engine works on at once for a test, and how long it takes to each, mostly.
@@ -61,6 +64,11 @@ impl<'w> Future<'w> {
             events: BTreeMap::new(),
             next_event: 0,
         };
+        let is_preparing = |it: &ArtifactReport| it.state == ArtifactState::Preparing;
+        let hosts = world.observed.hosts.iter();
+        for (host, _) in hosts.filter(|(_, host)| host.report.artifacts.iter().any(is_preparing)) {
+            future.schedule(world.now + SECOND, Event::Prepared(host.clone()));
+        }
         let heard: Vec<_> = records
             .units
             .iter()
@@ -153,9 +161,16 @@ impl<'w> Future<'w> {
     pub(super) fn pass_until(&mut self, now: Timestamp, records: &Records) {
         while let Some(entry) = self.events.first_entry().filter(|entry| entry.key().0 <= now) {
             let event = entry.remove();
-            if let Event::Answered(stage, seen) = event {
-                self.observed.trials.insert(stage, seen);
-                continue;
+            match event {
+                Event::Answered(stage, seen) => {
+                    self.observed.trials.insert(stage, seen);
+                    continue;
+                }
+                Event::Prepared(host) => {
+                    self.prepared(&host);
+                    continue;
+                }
+                Event::Healthy(_) | Event::Drained(_) | Event::Stopped(_) => {}
             }
             let (Event::Healthy(id) | Event::Drained(id) | Event::Stopped(id)) = &event else { continue };
             let Some(unit) = records.units.get(id) else { continue };
@@ -177,6 +192,31 @@ impl<'w> Future<'w> {
                 _ => {}
             }
         }
+    }
+
+    /// Hosts get ready what they are to have. What that takes is a part of what starts have taken.
+    pub(super) fn prefetch(&mut self, wanted: &BTreeMap<Name, Vec<Artifact>>, now: Timestamp) {
+        for (name, artifacts) in wanted {
+            let Some(host) = self.observed.hosts.get_mut(name) else { continue };
+            let known = |artifact: &Artifact| host.report.artifacts.iter().any(|it| it.artifact == *artifact);
+            let new: Vec<&Artifact> = artifacts.iter().filter(|artifact| !known(artifact)).collect();
+            if new.is_empty() {
+                continue;
+            }
+            let new = new.into_iter().map(|artifact| ArtifactReport {
+                artifact: artifact.clone(),
+                state: ArtifactState::Preparing,
+            });
+            let new: Vec<ArtifactReport> = new.collect();
+            host.report.artifacts.extend(new);
+            self.schedule(now + SECOND, Event::Prepared(name.clone()));
+        }
+    }
+
+    fn prepared(&mut self, host: &Name) {
+        let reports = self.observed.hosts.get_mut(host).map(|host| &mut host.report.artifacts);
+        let underway = reports.into_iter().flatten().filter(|it| it.state == ArtifactState::Preparing);
+        underway.for_each(|report| report.state = ArtifactState::Ready);
     }
 
     /// Whoever is asked answers as it should.

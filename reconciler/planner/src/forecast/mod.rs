@@ -183,6 +183,7 @@ pub fn forecast(world: &World<'_>, pace: Pace) -> Forecast {
         if run.is_at_rest() {
             return run.end(&planned, true);
         }
+        run.future.prefetch(&planned.prefetch, run.now);
         if run.approve(&planned) {
             continue;
         }

@@ -1,0 +1,46 @@
+//! What a host is to have before an engine is started from it, so that a change stops nothing while a download is still
+//! to come. Asked for as a whole list that replaces the last: nothing of it is queued, journalled or numbered.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::manifest::Weights;
+
+/// Something that an engine is started from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Artifact {
+    Weights(Weights),
+    /// By digest.
+    Image(String),
+}
+
+impl fmt::Display for Artifact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Artifact::Weights(weights) => write!(f, "weights `{}`", weights.source),
+            Artifact::Image(image) => write!(f, "image `{image}`"),
+        }
+    }
+}
+
+/// How far a host is with something that it was asked to have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ArtifactReport {
+    pub artifact: Artifact,
+    pub state: ArtifactState,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ArtifactState {
+    /// It is fetched or verified.
+    Preparing,
+    /// It is there, and is what was meant.
+    Ready,
+    /// It is not, for this reason. The host tries again by itself.
+    Failed { reason: String },
+}

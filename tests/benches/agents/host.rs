@@ -110,7 +110,10 @@ impl Host {
                         outbound.send(HostMessage::Result(self.take_up(command))).await?;
                         report_at = report_at.min(Instant::now() + COALESCE);
                     }
-                    HostInstruction::ResultTaken { .. } | HostInstruction::Test(_) => {}
+                    // Its engines are started from nothing that would have to be prepared.
+                    HostInstruction::ResultTaken { .. }
+                    | HostInstruction::Prefetch(_)
+                    | HostInstruction::Test(_) => {}
                 },
                 Some(()) = healthy => {
                     self.become_healthy();

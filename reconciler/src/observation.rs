@@ -4,7 +4,7 @@
 //! It refuses to judge what it hears.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use denv_planner::{AlarmObserved, GatewayObserved, HostObserved, Observed, TrialObserved};
@@ -67,6 +67,7 @@ impl Observation {
             state.streams += 1;
             let stream = state.streams;
             state.hosts_speaking.insert(name.clone(), stream);
+            let report = Arc::new(report);
             let observed = HostObserved { connected: true, last_seen: now, version, ingress, report };
             state.observed.hosts.insert(name.clone(), observed);
             state.unsaved_hosts.insert(name.clone());
@@ -85,9 +86,9 @@ impl Observation {
             }
             let Some(host) = state.observed.hosts.get_mut(name) else { return };
             host.last_seen = now;
-            let changed = host.report != report;
-            host.report = report;
+            let changed = *host.report != report;
             if changed {
+                host.report = Arc::new(report);
                 state.unsaved_hosts.insert(name.clone());
             }
             changed
@@ -288,9 +289,9 @@ mod tests {
         assert!(!observation.host_detached(&name, first, now));
         let host = observation.snapshot().hosts.remove(&name).unwrap();
         assert!(host.connected);
-        assert_eq!(host.report, report(2));
+        assert_eq!(*host.report, report(2));
         observation.host_reported(&name, second, report(4), now);
-        assert_eq!(observation.snapshot().hosts[&name].report, report(4));
+        assert_eq!(*observation.snapshot().hosts[&name].report, report(4));
     }
 
     #[tokio::test]

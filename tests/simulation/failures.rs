@@ -49,7 +49,7 @@ fn what_a_deposed_leader_adds_is_refused() {
     let unit = simulation.records.units.values().next().unwrap().clone();
     let host = simulation.hosts.iter().position(|host| unit.is_on(&host.name)).unwrap();
     // A stop that nobody of now asked for, in the term of before.
-    let mut late = unit.clone();
+    let mut late = (*unit).clone();
     late.phase = UnitPhase::Stopping;
     let (_, mut command) = late.commands().next().unwrap();
     command.term = 1;

@@ -335,7 +335,7 @@ fn a_gate_that_is_skipped_is_caught() {
     let ready = Step::MarkReady { unit, at };
     let each = [found(&simulation, vec![admit]), found(&simulation, vec![ready])];
     assert_eq!(each, [vec![admitted.clone()], vec![admitted]]);
-    let open = denv_planner::UnitRecord { withheld: false, ..record };
+    let open = denv_planner::UnitRecord { withheld: false, ..(*record).clone() };
     let start = Step::StartUnit { unit: denv_schema::UnitId::new(&stage, 99), record: open };
     let violations = found(&simulation, vec![start]);
     assert!(violations.iter().any(|it| matches!(it, Violation::AdmittedUngated { .. })), "{violations:?}");

@@ -29,7 +29,7 @@ fn on_gpus(max_unavailable: u32) -> Simulation {
 
 fn unit(simulation: &Simulation, index: usize) -> (UnitId, UnitRecord) {
     let (id, record) = simulation.records.units.iter().nth(index).unwrap();
-    (id.clone(), record.clone())
+    (id.clone(), (**record).clone())
 }
 
 /// What the checker finds in a plan that also has `steps`, and would not have found without.

@@ -171,7 +171,7 @@ impl Simulation {
                     last_seen: now,
                     version: "0".to_owned(),
                     ingress: "127.0.0.1:1".to_owned(),
-                    report: host.report(),
+                    report: host.report().into(),
                 };
                 self.observed.hosts.insert(host.name.clone(), observed);
                 self.quiet_until = None;
@@ -249,8 +249,8 @@ impl Simulation {
                 let (_, answers, report) = host.outbox.pop_front().unwrap();
                 let observed = self.observed.hosts.get_mut(&host.name).unwrap();
                 observed.last_seen = now;
-                if observed.report != report {
-                    observed.report = report;
+                if *observed.report != report {
+                    observed.report = report.into();
                     self.quiet_until = None;
                 }
                 // As the link does: an answer counts once the report that follows it is heard.
@@ -443,7 +443,7 @@ impl Simulation {
     /// Ready in the planner's eyes.
     pub fn ready(&self) -> usize {
         let world = self.world();
-        let ready = |(id, unit): &(&UnitId, &UnitRecord)| {
+        let ready = |(id, unit): &(&UnitId, &Arc<UnitRecord>)| {
             unit.phase == UnitPhase::Ready && status(&world, id, unit).is_ready()
         };
         self.records.units.iter().filter(ready).count()

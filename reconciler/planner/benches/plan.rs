@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark")]
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use denv_planner::{HostObserved, Observed, Plan, Records, UnitPhase, World, checker, plan, routes};
 use denv_schema::tree::Files;
@@ -76,7 +77,7 @@ impl Bench {
             last_seen: now,
             version: String::new(),
             ingress: "127.0.0.1:1".to_owned(),
-            report: HostReport { inventory, ..HostReport::default() },
+            report: HostReport { inventory, ..HostReport::default() }.into(),
         };
         let hosts = catalog.hosts.keys().map(|name| (name.clone(), host.clone())).collect();
         let observed = Observed { hosts, since: now, ..Observed::default() };
@@ -104,7 +105,7 @@ impl Bench {
                     reason: None,
                 };
                 let host = bench.observed.hosts.get_mut(&member.host).unwrap();
-                host.report.members.insert(member.id.clone(), report);
+                Arc::make_mut(&mut host.report).members.insert(member.id.clone(), report);
             }
         }
         assert_eq!(bench.records.units.len(), (STAGES * UNITS) as usize);

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use denv_schema::launch::LaunchTemplate;
 use denv_schema::manifest::{PlacementRule, StageSpec, Strategy};
@@ -403,7 +404,7 @@ fn replaced(
     }
 }
 
-fn resources(world: &World<'_>, units: &BTreeMap<UnitId, UnitRecord>, found: &mut Vec<Violation>) {
+fn resources(world: &World<'_>, units: &BTreeMap<UnitId, Arc<UnitRecord>>, found: &mut Vec<Violation>) {
     let mut gpus: BTreeMap<(&Name, u32), &UnitId> = BTreeMap::new();
     let (mut slots, mut before): (BTreeMap<&Name, u32>, BTreeMap<&Name, u32>) = Default::default();
     for member in world.records.units.values().flat_map(|unit| &unit.members) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use denv_gates::Outcome;
 use denv_schema::wire::{Artifact, Command, Generation};
@@ -195,7 +196,7 @@ impl Records {
             }
             Step::StartUnit { unit, record } => {
                 self.stages.entry(record.stage.clone()).or_default().next_unit += 1;
-                self.units.insert(unit.clone(), record.clone());
+                self.units.insert(unit.clone(), record.clone().into());
             }
             Step::RestartUnit { unit, generation, reason, at } => self.on_unit(unit, |record| {
                 let did_well =
@@ -207,7 +208,7 @@ impl Records {
                 record.since = *at;
             }),
             Step::MarkReady { unit, at } => {
-                let Some(record) = self.units.get_mut(unit) else { return };
+                let Some(record) = self.units.get_mut(unit).map(Arc::make_mut) else { return };
                 record.phase = UnitPhase::Ready;
                 record.reason = None;
                 record.since = *at;
@@ -219,7 +220,7 @@ impl Records {
                 self.on_unit(unit, |record| record.release.clone_from(release));
             }
             Step::DrainUnit { unit, reason, repair_at, blame, at } => {
-                let Some(record) = self.units.get_mut(unit) else { return };
+                let Some(record) = self.units.get_mut(unit).map(Arc::make_mut) else { return };
                 record.phase = UnitPhase::Draining;
                 record.reason = Some(reason.clone());
                 record.since = *at;
@@ -253,7 +254,7 @@ impl Records {
 
     fn on_unit(&mut self, unit: &UnitId, change: impl FnOnce(&mut UnitRecord)) {
         if let Some(record) = self.units.get_mut(unit) {
-            change(record);
+            change(Arc::make_mut(record));
         }
     }
 }
@@ -370,7 +371,7 @@ impl Step {
     pub fn commands(&self, after: &Records) -> Vec<(Name, UnitId, Command)> {
         match self {
             Step::StartUnit { unit, .. } | Step::RestartUnit { unit, .. } | Step::StopUnit { unit, .. } => {
-                let commands = after.units.get(unit).into_iter().flat_map(UnitRecord::commands);
+                let commands = after.units.get(unit).into_iter().flat_map(|unit| unit.commands());
                 commands.map(|(host, command)| (host.clone(), unit.clone(), command)).collect()
             }
             Step::EndStranger { unit, host, member, generation } => {

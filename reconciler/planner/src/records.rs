@@ -1,6 +1,7 @@
 //! What is recorded: the planner's memory, persisted before anything acts on it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use denv_schema::launch::{LaunchSpec, LaunchTemplate};
 use denv_schema::manifest::PoolName;
@@ -17,7 +18,8 @@ use crate::trial::Gates;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Records {
     pub stages: BTreeMap<StageId, StageRecord>,
-    pub units: BTreeMap<UnitId, UnitRecord>,
+    /// Shared: records are copied far more often than a unit changes.
+    pub units: BTreeMap<UnitId, Arc<UnitRecord>>,
     /// Hosts that did not do what they were told, since they last did.
     pub hosts: BTreeMap<Name, HostFaults>,
     /// Commands that their host has not answered yet.

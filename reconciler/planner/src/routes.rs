@@ -1,5 +1,7 @@
 //! What gateways are told of units.
 
+use std::sync::Arc;
+
 use denv_schema::wire::{MemberRoute, MemberState, Rotation, UnitRoute};
 
 use crate::records::{MemberRecord, UnitPhase};
@@ -11,7 +13,7 @@ pub fn routes(world: &World<'_>) -> Vec<UnitRoute> {
         let ingress = world.host(&member.host)?.ingress.clone();
         Some(MemberRoute { host: member.host.clone(), ingress, member: member.id.clone() })
     };
-    let route = |(id, unit): (&denv_schema::UnitId, &crate::UnitRecord)| {
+    let route = |(id, unit): (&denv_schema::UnitId, &Arc<crate::UnitRecord>)| {
         let healthy = unit.members.iter().all(|member| {
             let report = world.member(member).filter(|report| report.generation == unit.generation);
             report.is_some_and(|report| report.state == MemberState::Healthy)

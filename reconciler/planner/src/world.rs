@@ -1,6 +1,7 @@
 //! Everything a plan may know.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use denv_schema::manifest::HostSpec;
@@ -47,7 +48,8 @@ pub struct HostObserved {
     pub version: String,
     /// Where gateways reach its units.
     pub ingress: String,
-    pub report: HostReport,
+    /// Shared: worlds are copied far more often than a host says something new.
+    pub report: Arc<HostReport>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use denv_planner::forecast::{Does, Pace, assumed, forecast};
 use denv_planner::{GatewayObserved, Observed, Records, World};
@@ -50,7 +51,7 @@ fn add_launched(catalog: &mut Catalog) {
 fn observed(catalog: &Catalog) -> Observed {
     let mut observed = assumed(catalog, now());
     for host in observed.hosts.values_mut() {
-        host.report.inventory.abilities = [Ability::Images, Ability::FetchWeights].into();
+        Arc::make_mut(&mut host.report).inventory.abilities = [Ability::Images, Ability::FetchWeights].into();
     }
     let gateway = GatewayObserved {
         connected: true,

@@ -106,7 +106,7 @@ pub(super) fn units(state: &State, stage: Option<&StageId>) -> Vec<UnitView> {
     let Some(catalog) = state.catalog.as_ref() else { return Vec::new() };
     let now = Timestamp::now();
     let world = World { catalog, records: &state.records, observed: &state.observed, now };
-    let wanted = |unit: &&UnitRecord| stage.is_none_or(|stage| unit.stage == *stage);
+    let wanted = |unit: &UnitRecord| stage.is_none_or(|stage| unit.stage == *stage);
     let mut units: Vec<UnitView> = state
         .records
         .units

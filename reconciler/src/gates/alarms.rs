@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use denv_gates::alarm::{Measured, evaluate};
 use denv_planner::{AlarmObserved, Phase, Records, UnitPhase, UnitRecord};
@@ -29,7 +30,7 @@ fn watched<'a>(catalog: &'a Catalog, records: &'a Records) -> Vec<Watched<'a>> {
             Some((id, windows.map(|alarm| alarm.window.get()).max()?))
         })
         .collect();
-    let watched = |(unit, record): (&'a UnitId, &'a UnitRecord)| {
+    let watched = |(unit, record): (&'a UnitId, &'a Arc<UnitRecord>)| {
         let front = record.front();
         Some(Watched {
             unit,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use denv_gates::Outcome;
-use denv_planner::{HostFaults, Phase, Step, UnitRecord};
+use denv_planner::{HostFaults, Phase, Step};
 use denv_schema::Name;
 use denv_schema::api::Level;
 use jiff::Timestamp;
@@ -21,8 +21,8 @@ impl Orchestrator {
             note(step, &after, &mut commit);
         }
         commit.host_faults = changed(&self.records.hosts, &after.hosts);
-        let before: BTreeSet<_> = self.records.units.values().flat_map(UnitRecord::command_ids).collect();
-        let present: BTreeSet<_> = after.units.values().flat_map(UnitRecord::command_ids).collect();
+        let before: BTreeSet<_> = self.records.units.values().flat_map(|unit| unit.command_ids()).collect();
+        let present: BTreeSet<_> = after.units.values().flat_map(|unit| unit.command_ids()).collect();
         for (_, _, command) in &commit.commands {
             after.pending.insert(command.id.clone());
         }

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use denv_planner::{Deployment, HostFaults, Records, StageRecord, UnitRecord};
 use denv_schema::wire::{Command, CommandId, CommandOutcome, CommandResult, Term};
@@ -15,7 +16,7 @@ pub struct Commit {
     pub stages: BTreeMap<StageId, StageRecord>,
     pub deployments: Vec<(StageId, Deployment)>,
     /// None: the unit is gone, and its commands with it.
-    pub units: BTreeMap<UnitId, Option<UnitRecord>>,
+    pub units: BTreeMap<UnitId, Option<Arc<UnitRecord>>>,
     /// None: the host has done well since.
     pub host_faults: BTreeMap<Name, Option<HostFaults>>,
     /// For the queues of hosts. What a unit's earlier commands asked for and no host has answered is withdrawn.
@@ -111,7 +112,7 @@ impl Store {
             .await?;
         }
         for (id, record) in &commit.units {
-            self.write_unit(tx, id, record.as_ref()).await?;
+            self.write_unit(tx, id, record.as_deref()).await?;
         }
         for (host, faults) in &commit.host_faults {
             self.write_host_faults(tx, host, faults.as_ref()).await?;

@@ -1,6 +1,7 @@
 //! Whether a release's answers let it go on: its suite is put to the reference before anything moves, to the first new
 //! unit before that takes traffic, and to a unit of the whole after the last batch.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use denv_gates::Outcome;
@@ -139,7 +140,7 @@ impl Stage<'_> {
             }
         };
         let new = self.release.digest;
-        let is_ready = |(id, unit): &(&denv_schema::UnitId, &crate::UnitRecord)| {
+        let is_ready = |(id, unit): &(&denv_schema::UnitId, &Arc<crate::UnitRecord>)| {
             unit.stage == *of && unit.template != new && status(pass.world, id, unit).is_ready()
         };
         let found = pass.world.records.units.iter().find(is_ready);

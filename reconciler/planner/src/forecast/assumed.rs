@@ -21,7 +21,7 @@ pub fn assumed(catalog: &Catalog, now: Timestamp) -> Observed {
             last_seen: now,
             version: String::new(),
             ingress: String::new(),
-            report: HostReport { inventory, ..HostReport::default() },
+            report: HostReport { inventory, ..HostReport::default() }.into(),
         };
         (name.clone(), observed)
     };

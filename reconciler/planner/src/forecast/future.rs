@@ -1,6 +1,7 @@
 //! Hosts and gateways as they would be if they did as they are told, in the time that such things take.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use denv_gates::Outcome;
@@ -128,7 +129,7 @@ impl<'w> Future<'w> {
             }
             Step::EndStranger { host, member, .. } => {
                 if let Some(host) = self.observed.hosts.get_mut(host) {
-                    host.report.members.remove(member);
+                    Arc::make_mut(&mut host.report).members.remove(member);
                 }
             }
             Step::BeginTrial { stage, .. } => self.ask(stage, now, records),
@@ -185,7 +186,7 @@ impl<'w> Future<'w> {
                 (Event::Stopped(_), UnitPhase::Stopping) => {
                     for member in &unit.members {
                         if let Some(host) = self.observed.hosts.get_mut(&member.host) {
-                            host.report.members.remove(&member.id);
+                            Arc::make_mut(&mut host.report).members.remove(&member.id);
                         }
                     }
                 }
@@ -208,13 +209,14 @@ impl<'w> Future<'w> {
                 state: ArtifactState::Preparing,
             });
             let new: Vec<ArtifactReport> = new.collect();
-            host.report.artifacts.extend(new);
+            Arc::make_mut(&mut host.report).artifacts.extend(new);
             self.schedule(now + SECOND, Event::Prepared(name.clone()));
         }
     }
 
     fn prepared(&mut self, host: &Name) {
-        let reports = self.observed.hosts.get_mut(host).map(|host| &mut host.report.artifacts);
+        let reports =
+            self.observed.hosts.get_mut(host).map(|host| &mut Arc::make_mut(&mut host.report).artifacts);
         let underway = reports.into_iter().flatten().filter(|it| it.state == ArtifactState::Preparing);
         underway.for_each(|report| report.state = ArtifactState::Ready);
     }
@@ -320,7 +322,7 @@ impl<'w> Future<'w> {
                 ends_in_a_row: 0,
                 reason: None,
             };
-            host.report.members.insert(member.id.clone(), report);
+            Arc::make_mut(&mut host.report).members.insert(member.id.clone(), report);
         }
     }
 
@@ -348,7 +350,7 @@ fn is_failed(world: &World<'_>, unit: &UnitRecord) -> bool {
 fn starts(records: &Records) -> BTreeMap<String, Duration> {
     let mut seen: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
     // A unit that was restarted became ready long after it was made.
-    let first = |unit: &&UnitRecord| unit.phase == UnitPhase::Ready && unit.generation == 1;
+    let first = |unit: &&Arc<UnitRecord>| unit.phase == UnitPhase::Ready && unit.generation == 1;
     for unit in records.units.values().filter(first) {
         let took = Duration::try_from(unit.since.duration_since(unit.created)).unwrap_or_default();
         seen.entry(unit.model().to_owned()).or_default().push(took);

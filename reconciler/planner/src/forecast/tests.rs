@@ -1,8 +1,9 @@
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use denv_schema::Catalog;
 use denv_schema::tree::Files;
-use denv_schema::wire::{GatewayReport, HostReport, MemberReport, MemberState, Rotation, UnitReport};
+use denv_schema::wire::{GatewayReport, MemberReport, MemberState, Rotation, UnitReport};
 use insta::assert_snapshot;
 
 use super::*;
@@ -72,7 +73,7 @@ impl Scene {
             last_seen: now,
             version: String::new(),
             ingress: "127.0.0.1:1".to_owned(),
-            report: HostReport::default(),
+            report: Arc::default(),
         };
         let gateway = GatewayObserved {
             connected: true,
@@ -107,7 +108,7 @@ impl Scene {
                         reason: None,
                     };
                     let host = scene.observed.hosts.get_mut(&member.host).unwrap();
-                    host.report.members.insert(member.id.clone(), report);
+                    Arc::make_mut(&mut host.report).members.insert(member.id.clone(), report);
                 }
                 let route =
                     UnitReport { generation: 1, rotation: Rotation::In, in_rotation: true, inflight: 0 };

@@ -48,7 +48,7 @@ spec: {provider: p, region: r, purchase: owned, accelerator: h200, hosts: {min: 
             last_seen: now,
             version: String::new(),
             ingress: String::new(),
-            report: HostReport { inventory, ..HostReport::default() },
+            report: HostReport { inventory, ..HostReport::default() }.into(),
         };
         if *count > 0 {
             observed.hosts.insert(format!("h{i}").parse().unwrap(), host);

@@ -79,7 +79,7 @@ impl Racks {
             last_seen: self.observed.since,
             version: String::new(),
             ingress: "10.0.0.1:7001".to_owned(),
-            report: HostReport { inventory, ..HostReport::default() },
+            report: HostReport { inventory, ..HostReport::default() }.into(),
         };
         self.catalog.hosts.insert(name.parse().unwrap(), spec);
         self.observed.hosts.insert(name.parse().unwrap(), host);

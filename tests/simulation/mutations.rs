@@ -1,9 +1,12 @@
 //! Plans that a planner with a fault would make. Each is a sound world's plan with one step that should not be in it,
 //! and the checker must say which invariant it breaks.
 
+use std::sync::Arc;
+
 use denv_planner::checker::{Violation, check};
 use denv_planner::{Plan, Step, UnitPhase, UnitRecord};
 use denv_schema::UnitId;
+use denv_schema::wire::MemberState;
 
 use crate::events::Event;
 use crate::manifests::{FleetShape, Needs, Shape, StageShape};
@@ -96,6 +99,18 @@ fn a_drain_of_what_may_be_serving_is_caught() {
     let (id, _) = unit(&simulation, 0);
     let violations = found(&simulation, vec![drain(&simulation, &id)]);
     assert!(matches!(violations[..], [Violation::BelowFloor { left: 0, floor: 2, .. }]), "{violations:?}");
+}
+
+/// As a denvd says that was just started again.
+#[test]
+fn a_drain_of_what_gateways_send_to_and_its_host_has_not_checked_is_caught() {
+    let mut simulation = on_gpus(0);
+    let (id, record) = unit(&simulation, 0);
+    let host = simulation.observed.hosts.get_mut(&record.front().host).unwrap();
+    let report = Arc::make_mut(&mut host.report);
+    report.members.get_mut(&record.front().id).unwrap().state = MemberState::Unhealthy;
+    let violations = found(&simulation, vec![drain(&simulation, &id)]);
+    assert!(matches!(violations[..], [Violation::BelowFloor { left: 1, floor: 2, .. }]), "{violations:?}");
 }
 
 #[test]

@@ -322,7 +322,7 @@ fn is_ready(world: &World<'_>, id: &UnitId, record: &UnitRecord) -> bool {
 }
 
 fn serves(world: &World<'_>, id: &UnitId, record: &UnitRecord) -> Service {
-    service(world, record, &status(world, id, record))
+    service(world, id, record, &status(world, id, record))
 }
 
 fn budget(

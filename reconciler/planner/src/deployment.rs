@@ -30,7 +30,7 @@ pub fn plan(world: &World<'_>) -> Plan {
     let mut units: BTreeMap<&StageId, Vec<Unit<'_>>> = BTreeMap::new();
     for (id, record) in &world.records.units {
         let status = status(world, id, record);
-        let service = service(world, record, &status);
+        let service = service(world, id, record, &status);
         let unit = Unit { id, record, status, service };
         match reclaimed(world, record).filter(|_| record.is_active()) {
             Some((host, at)) => {

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::records::{MemberRecord, UnitPhase, UnitRecord};
-use crate::world::{World, signed};
+use crate::world::{GatewayObserved, World, signed};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -285,7 +285,7 @@ pub(crate) enum Service {
     Sure,
 }
 
-pub(crate) fn service(world: &World<'_>, unit: &UnitRecord, status: &UnitStatus) -> Service {
+pub(crate) fn service(world: &World<'_>, id: &UnitId, unit: &UnitRecord, status: &UnitStatus) -> Service {
     let heard = world.all_connected(unit);
     let gateways = || world.observed.gateways.values().filter(|gateway| gateway.connected).count();
     match status {
@@ -300,6 +300,8 @@ pub(crate) fn service(world: &World<'_>, unit: &UnitRecord, status: &UnitStatus)
         UnitStatus::Ready if heard && world.deaf_until().is_none() => Service::Sure,
         UnitStatus::Ready | UnitStatus::Checking { .. } | UnitStatus::Silent { .. } => Service::Perhaps,
         UnitStatus::Unhealthy { .. } if !heard => Service::Perhaps,
+        // A denvd that was just started again has not asked the engine yet, and gateways go on sending to it.
+        UnitStatus::Unhealthy { .. } if is_sent_to(world, id, unit) => Service::Perhaps,
         UnitStatus::Planned
         | UnitStatus::Preparing
         | UnitStatus::Starting
@@ -313,12 +315,19 @@ pub(crate) fn service(world: &World<'_>, unit: &UnitRecord, status: &UnitStatus)
     }
 }
 
+/// Whether a gateway that is heard has it in rotation.
+fn is_sent_to(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> bool {
+    let mut connected = world.observed.gateways.values().filter(|gateway| gateway.connected);
+    connected.any(|gateway| routes_to(gateway, id, unit))
+}
+
+fn routes_to(gateway: &GatewayObserved, id: &UnitId, unit: &UnitRecord) -> bool {
+    let report = gateway.report.units.get(id);
+    report.is_some_and(|report| report.generation == unit.generation && report.in_rotation)
+}
+
 /// Ready means that gateways can route to it. Where none was ever seen, healthy has to do.
 fn routed(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
-    let routes = |gateway: &crate::GatewayObserved| {
-        let report = gateway.report.units.get(id);
-        report.is_some_and(|report| report.generation == unit.generation && report.in_rotation)
-    };
     let mut connected = world.observed.gateways.iter().filter(|(_, gateway)| gateway.connected).peekable();
     if connected.peek().is_none() && world.live_gateways().next().is_some() {
         // A gateway is there, and can't be asked at the moment. A unit that was ready stays so in its eyes.
@@ -329,7 +338,9 @@ fn routed(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
             }
         };
     }
-    let unrouted: Vec<Name> =
-        connected.filter(|(_, gateway)| !routes(gateway)).map(|(name, _)| name.clone()).collect();
+    let unrouted: Vec<Name> = connected
+        .filter(|(_, gateway)| !routes_to(gateway, id, unit))
+        .map(|(name, _)| name.clone())
+        .collect();
     if unrouted.is_empty() { UnitStatus::Ready } else { UnitStatus::Checking { unrouted } }
 }

@@ -1,5 +1,6 @@
 //! The reconciler's own parts in a simulated world: its orchestrator, its store, and the queues of hosts in it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
@@ -9,8 +10,8 @@ use denv_reconciler::link::{Queues, Serving};
 use denv_reconciler::observation::Observation;
 use denv_reconciler::orchestrator::{Orchestrator, State};
 use denv_reconciler::store::Store;
-use denv_schema::Name;
 use denv_schema::wire::{Artifact, Command, CommandResult, Term};
+use denv_schema::{Digest, Name};
 use jiff::Timestamp;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -37,6 +38,11 @@ impl Control {
         let queues = Arc::new(Queues::default());
         let orchestrator = runtime.block_on(lead(&store, &queues));
         Control { runtime, _folder: folder, store, orchestrator, queues }
+    }
+
+    /// What each release meant when it was deployed.
+    pub fn deployed(&self) -> BTreeMap<Name, Digest> {
+        self.runtime.block_on(self.store.deployed_releases()).unwrap()
     }
 
     /// The process ended, and another leads: what it knows is what is in the store.

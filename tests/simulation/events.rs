@@ -4,7 +4,6 @@ use denv_planner::actions::scale;
 use denv_schema::api::RolloutAction;
 use jiff::SignedDuration;
 
-use crate::manifests::{DesiredStage, RELEASES, stage_id};
 use crate::world::Simulation;
 
 #[derive(Clone, Copy, Debug)]
@@ -57,15 +56,11 @@ pub enum Event {
 impl Simulation {
     pub fn apply(&mut self, event: Event) {
         self.note(format!("{event:?}"));
-        let (hosts, gateways, stages) = (self.hosts.len(), self.gateways.len(), self.shape.stages.len());
+        let (hosts, gateways, stages) = (self.hosts.len(), self.gateways.len(), self.stages.len());
         let now = self.now;
         match event {
-            Event::Release(stage, number) => {
-                self.desire(|desired| desired.stages[stage % stages].release = number % RELEASES);
-            }
-            Event::Scale(stage, units) => {
-                self.desire(|desired| desired.stages[stage % stages].units = units);
-            }
+            Event::Release(stage, number) => self.want_release(stage % stages, number),
+            Event::Scale(stage, units) => self.want_units(stage % stages, units),
             Event::StageRemoved(stage) => {
                 self.desire(|desired| desired.stages[stage % stages].present = false);
             }
@@ -87,13 +82,8 @@ impl Simulation {
             Event::HostAdded(host) => {
                 self.desire(|desired| desired.removed.retain(|other| *other != host % hosts));
             }
-            Event::HostCordoned(host) => self.desire(|desired| {
-                desired.cordoned.retain(|other| *other != host % hosts);
-                desired.cordoned.push(host % hosts);
-            }),
-            Event::HostUncordoned(host) => {
-                self.desire(|desired| desired.cordoned.retain(|other| *other != host % hosts));
-            }
+            Event::HostCordoned(host) => self.want_cordoned(host % hosts, true),
+            Event::HostUncordoned(host) => self.want_cordoned(host % hosts, false),
             Event::CommandAgain(host, which) => {
                 let host = host % hosts;
                 let history = &self.hosts[host].history;
@@ -145,17 +135,11 @@ impl Simulation {
         for gateway in &mut self.gateways {
             (gateway.cut, gateway.alive) = (false, true);
         }
-        self.desire(|desired| {
-            desired.removed.clear();
-            desired.cordoned.clear();
-            for DesiredStage { present, release, units } in &mut desired.stages {
-                (*present, *release, *units) = (true, *release % 2, 1);
-            }
-        });
+        self.want_what_works();
     }
 
     fn scale(&mut self, stage: usize, more: Option<u32>) {
-        let id = stage_id(stage);
+        let id = self.stages[stage].clone();
         if let (None, Some(spec)) = (self.down_until, self.catalog.stages.get(&id)) {
             let least: u32 = spec.fleets.iter().map(|fleet| fleet.units.min).sum();
             let asked = scale(spec, &id, more.map(|more| least + more), "someone", self.now);
@@ -170,10 +154,10 @@ impl Simulation {
         while self.down_until.is_some() {
             self.run(10);
         }
-        (0..self.shape.stages.len()).for_each(|stage| self.scale(stage, None));
+        (0..self.stages.len()).for_each(|stage| self.scale(stage, None));
         let began = self.steps;
         for _ in 0..40 {
-            for stage in 0..self.shape.stages.len() {
+            for stage in 0..self.stages.len() {
                 self.ask(stage, RolloutAction::Resume);
                 self.ask(stage, RolloutAction::Approve);
             }

@@ -6,12 +6,15 @@ use std::collections::BTreeMap;
 use denv_gates::Outcome;
 use denv_gates::alarm::Reading;
 use denv_planner::checker::{Violation, check};
-use denv_planner::{AlarmObserved, Asked, Deployment, Part, Phase, Plan, Step, Trial, TrialObserved};
+use denv_planner::{
+    AlarmObserved, Asked, Deployment, Part, Phase, Plan, Step, Trial, TrialObserved, UnitRecord,
+};
 use denv_schema::api::RolloutAction;
 use denv_schema::{Name, StageId};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::events::Event;
+use crate::host::release;
 use crate::manifests::{GateShape, Shape, StageShape, stage_id};
 use crate::world::Simulation;
 
@@ -74,15 +77,18 @@ impl Simulation {
         if !serves || !linked || self.runs.deaf {
             return Outcome::Inconclusive;
         }
-        let is_wrong = part != Part::Reference && asked.release.as_str().contains("wrong");
+        let unit = self.records.units.get(&asked.unit);
+        let is_wrong = part != Part::Reference && unit.is_some_and(|unit| answers_wrongly(unit));
         if is_wrong { Outcome::Fail } else { Outcome::Pass }
     }
 
     fn alarms(&self) -> BTreeMap<StageId, BTreeMap<Name, AlarmObserved>> {
         let mut found = BTreeMap::new();
-        for (index, shape) in self.shape.stages.iter().enumerate() {
-            let (id, Some(what)) = (stage_id(index), shape.gates.alarm) else { continue };
-            let Some(record) = self.records.stages.get(&id) else { continue };
+        for (index, id) in self.stages.iter().enumerate() {
+            let (Some(spec), Some(record)) = (self.catalog.stages.get(id), self.records.stages.get(id))
+            else {
+                continue;
+            };
             let moves = |it: &&Deployment| {
                 matches!(it.phase, Phase::Rolling { .. } | Phase::Baking { .. } | Phase::Verifying)
             };
@@ -95,8 +101,9 @@ impl Simulation {
                 _ => continue,
             };
             let reading = Reading { outcome, reason: "read".to_owned(), samples: 1 };
-            let name = format!("errors-{what}").parse().unwrap();
-            found.insert(id, [(name, AlarmObserved { of, reading })].into());
+            let seen = AlarmObserved { of, reading };
+            let of_stage = spec.alarms.iter().map(|alarm| (alarm.clone(), seen.clone()));
+            found.insert(id.clone(), of_stage.collect());
         }
         found
     }
@@ -106,13 +113,16 @@ impl Simulation {
         for (id, unit) in &self.records.units {
             let front = &unit.front().id;
             let sends = self.gateways.iter().any(|gateway| gateway.sends_to(front, unit.generation));
-            let index = usize::from(unit.stage == stage_id(1));
-            let gated =
-                self.shape.stages.get(index).is_some_and(|stage| stage.gates.parity) && !self.overruled;
-            let is_wrong = gated && unit.release.as_str().contains("wrong");
+            let stage = self.catalog.stages.get(&unit.stage);
+            let gated = stage.and_then(|stage| stage.parity.as_ref()).is_some_and(|parity| parity.before);
+            let is_wrong = gated && !self.overruled && answers_wrongly(unit);
             assert!(!sends || !unit.withheld && !is_wrong, "`{id}` takes traffic\n{}", self.transcript());
         }
     }
+}
+
+fn answers_wrongly(unit: &UnitRecord) -> bool {
+    release(&unit.front().spec.argv).contains("wrong")
 }
 
 fn gated(gates: GateShape) -> Shape {

@@ -17,8 +17,9 @@ use crate::prefetch::Preparing;
 
 pub struct Host {
     pub name: Name,
-    pub fleet: usize,
-    pub gpus: u32,
+    inventory: Inventory,
+    /// CPU slots, where it has no accelerators.
+    pub slots: u32,
     /// A fault between it and the reconciler; its engines run on, and gateways reach them.
     pub cut: bool,
     /// A stream is open.
@@ -88,12 +89,18 @@ impl Engine {
     }
 }
 
+/// The release that an engine's flags name, and by its name how the engine does. Others do well.
+pub fn release(argv: &[String]) -> String {
+    let named = argv.iter().skip_while(|argument| *argument != "--release").nth(1);
+    named.cloned().unwrap_or_default()
+}
+
 impl Host {
-    pub fn new(name: Name, fleet: usize, gpus: u32) -> Self {
+    pub fn new(name: Name, inventory: Inventory, slots: u32) -> Self {
         Host {
             name,
-            fleet,
-            gpus,
+            inventory,
+            slots,
             cut: false,
             linked: false,
             refuses: false,
@@ -109,6 +116,16 @@ impl Host {
             members: BTreeMap::new(),
             engines: Vec::new(),
             starts: BTreeMap::new(),
+        }
+    }
+
+    /// Of a host with so many accelerators.
+    pub fn inventory(gpus: u32) -> Inventory {
+        let gpu = |index| Gpu { index, model: "H200".to_owned(), memory_bytes: 0 };
+        Inventory {
+            gpus: (0..gpus).map(gpu).collect(),
+            abilities: [Ability::Prefetch].into(),
+            ..Inventory::default()
         }
     }
 
@@ -131,12 +148,7 @@ impl Host {
     }
 
     pub fn report(&self) -> HostReport {
-        let gpu = |index| Gpu { index, model: "H200".to_owned(), memory_bytes: 0 };
-        let inventory = Inventory {
-            gpus: (0..self.gpus).map(gpu).collect(),
-            abilities: [Ability::Prefetch].into(),
-            ..Inventory::default()
-        };
+        let inventory = self.inventory.clone();
         let report = |(id, member): (&MemberId, &Member)| (id.clone(), member.report());
         let members = self.members.iter().map(report).collect();
         HostReport {
@@ -265,7 +277,7 @@ impl Host {
                             gpus: spec.gpus.clone(),
                             age: 0,
                             ending: None,
-                            release: spec.argv.join(" "),
+                            release: release(&spec.argv),
                         });
                         events.push_back(Event::Launched(Ok(())));
                     }
@@ -440,5 +452,5 @@ fn record(generation: Generation) -> EngineRecord {
 
 /// The supervisor's clock.
 fn moment(now: Timestamp) -> Duration {
-    Duration::from_secs(u64::try_from(now.as_second() - 1_799_000_000).unwrap_or(0))
+    Duration::from_secs(u64::try_from(now.as_second() - 1_000_000_000).unwrap_or(0))
 }

@@ -13,11 +13,17 @@ mod gates;
 mod gateway;
 mod host;
 mod manifests;
+mod messages;
 mod mutations;
+mod operator;
 mod prefetch;
+mod script;
+mod scripts;
 mod seeds;
 mod truth;
+mod views;
 mod when;
+mod wishes;
 mod world;
 
 use denv_schema::api::RolloutAction;

@@ -7,7 +7,6 @@ use denv_schema::wire::Generation;
 use denv_schema::{MemberId, UnitId};
 use jiff::Timestamp;
 
-use crate::manifests::{FleetShape, Needs, release, stage_id};
 use crate::world::Simulation;
 
 #[derive(Default)]
@@ -16,6 +15,8 @@ pub struct Truth {
     ready: BTreeMap<UnitId, (i64, i64)>,
     /// When it was decided that a member ends.
     ends: BTreeMap<MemberId, Timestamp>,
+    /// The CPU slots that each member was given.
+    pub slots: BTreeMap<MemberId, u32>,
 }
 
 impl Simulation {
@@ -64,12 +65,10 @@ impl Simulation {
                     );
                 }
                 if members.insert(&engine.member) {
-                    slots += self.slots_of(&engine.member);
+                    slots += self.truth.slots.get(&engine.member).copied().unwrap_or(0);
                 }
             }
-            if let FleetShape { gpus: 0, slots: of, .. } = self.shape.fleets[host.fleet] {
-                assert!(slots <= of, "{slots} slots of `{}` are used\n{}", host.name, self.transcript());
-            }
+            assert!(slots <= host.slots, "{slots} slots of `{}` are used\n{}", host.name, self.transcript());
             for ((member, generation), count) in &host.starts {
                 assert!(
                     *count <= 1,
@@ -101,17 +100,13 @@ impl Simulation {
         }
     }
 
-    fn slots_of(&self, member: &MemberId) -> u32 {
-        let index = usize::from(member.as_str().starts_with("code"));
-        match self.shape.stages[index].needs {
-            Needs::Slots(slots) => slots,
-            Needs::Gpus(_) | Needs::Wide(_) => 0,
-        }
-    }
-
     /// A step that takes a unit out of service must leave its stage what it is owed. What is newer than messages
     /// take is nobody's fault.
     pub fn judge(&mut self, step: &Step) {
+        if let Step::StartUnit { record, .. } = step {
+            let given = record.members.iter().map(|member| (member.id.clone(), member.cpu_slots));
+            self.truth.slots.extend(given);
+        }
         if let Step::StopUnit { unit, at } = step {
             for member in &self.records.units[unit].members {
                 self.truth.ends.insert(member.id.clone(), *at);
@@ -123,7 +118,7 @@ impl Simulation {
         if self.hosts.iter().any(|host| host.reclaim.is_some() && record.is_on(&host.name)) {
             return;
         }
-        let patience = 2 * i64::try_from(self.shape.lag).unwrap() + 4;
+        let patience = 2 * i64::try_from(self.lag).unwrap() + 4;
         let second = self.second();
         let Some((since, last)) = self.truth.ready.get(unit) else { return };
         let surely_ready = *last == second && since + patience < second;
@@ -153,19 +148,20 @@ impl Simulation {
     /// Why the world is not at rest as it should be, if it is not.
     pub fn unsettled(&self) -> Option<String> {
         let mut expected: BTreeMap<String, usize> = BTreeMap::new();
-        for (index, wanted) in self.desired.stages.iter().enumerate().filter(|(_, wanted)| wanted.present) {
-            let Some(record) = self.records.stages.get(&stage_id(index)) else {
-                return Some(format!("stage {index} was never planned\n{}", self.transcript()));
+        for (stage, spec) in &self.catalog.stages {
+            let Some(record) = self.records.stages.get(stage) else {
+                return Some(format!("stage {stage} was never planned\n{}", self.transcript()));
             };
             if record.deployment.as_ref().is_some_and(|deployment| !deployment.phase.is_over()) {
                 return Some(format!("a deployment is not over\n{}", self.transcript()));
             }
             let name = match &record.hold {
                 Some(_) => record.good.as_ref().map(|good| good.release.to_string()),
-                None => Some(release(index, wanted.release)),
+                None => Some(spec.release.to_string()),
             };
-            let units = wanted.units as usize * self.shape.stages[index].fleets.len();
-            expected.extend(name.map(|name| (name, units)));
+            if let Some(name) = name {
+                *expected.entry(name).or_default() += wanted(spec, Some(record)) as usize;
+            }
         }
         let running: BTreeMap<String, usize> =
             self.running().into_iter().map(|(name, count)| (name.to_owned(), count)).collect();

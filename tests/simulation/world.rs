@@ -1,17 +1,12 @@
 //! The reconciler in a simulated world: the real planner, and all that is between it and what really runs.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
-use denv_planner::actions::act;
-use denv_planner::{
-    GatewayObserved, HostObserved, Observed, Plan, Records, Step, UnitPhase, UnitRecord, World, checker,
-    plan, routes, status,
-};
+use denv_planner::actions::{Refusal, act};
+use denv_planner::{Observed, Plan, Records, Step, World, checker, plan};
 use denv_schema::api::{RolloutAction, RolloutRequest};
 use denv_schema::wire::Command;
-use denv_schema::{Catalog, UnitId};
+use denv_schema::{Catalog, StageId};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 
@@ -19,29 +14,33 @@ use crate::control::{Control, is_woken, reloaded};
 use crate::gates::Runs;
 use crate::gateway::Gateway;
 use crate::host::Host;
-use crate::manifests::{Catalogs, Desired, DesiredStage, Shape, stage_id};
+use crate::manifests::{Shape, stage_id};
 use crate::truth::Truth;
+use crate::wishes::Wishes;
 
 pub struct Simulation {
-    pub shape: Shape,
-    pub desired: Desired,
+    pub wishes: Wishes,
     pub catalog: Catalog,
-    catalogs: Catalogs,
+    /// By the numbers that events have for them, also those that no manifest has now.
+    pub stages: Vec<StageId>,
     pub records: Records,
     pub observed: Observed,
     /// As the store has it: a second old.
     saved: Observed,
-    control: Control,
+    pub control: Control,
     /// The process ends after so many more writes, before it has told anybody of the last.
     pub dies_after: Option<u32>,
     /// What wakes each host's stream.
-    queues: Vec<Option<Arc<Notify>>>,
+    pub queues: Vec<Option<Arc<Notify>>>,
     /// Until then there is no reconciler.
     pub down_until: Option<Timestamp>,
     pub hosts: Vec<Host>,
     pub gateways: Vec<Gateway>,
+    /// The most seconds that a message takes.
+    pub lag: u64,
     pub busy: bool,
     pub healed: bool,
+    pub began: Timestamp,
     pub now: Timestamp,
     random: u64,
     pub truth: Truth,
@@ -49,35 +48,46 @@ pub struct Simulation {
     /// A person has gone on in spite of what a gate said.
     pub overruled: bool,
     /// Nothing is heard and nothing was to do: planning again is in vain until then.
-    quiet_until: Option<Option<Timestamp>>,
+    pub quiet_until: Option<Option<Timestamp>>,
     pub steps: u32,
     pub log: Vec<String>,
+    /// What people read of: the steps that were written, since when in seconds.
+    pub events: Vec<(i64, String)>,
+}
+
+/// What a world begins with.
+pub struct Beginning {
+    pub wishes: Wishes,
+    pub catalog: Catalog,
+    pub stages: Vec<StageId>,
+    pub control: Control,
+    pub observed: Observed,
+    pub hosts: Vec<Host>,
+    pub gateways: Vec<Gateway>,
+    pub lag: u64,
+    pub now: Timestamp,
 }
 
 impl Simulation {
-    pub fn new(shape: Shape, seed: u64) -> Self {
-        let now = Timestamp::from_second(1_800_000_000).unwrap();
-        let first = DesiredStage { present: true, release: 0, units: 2 };
-        let desired =
-            Desired { stages: vec![first; shape.stages.len()], removed: Vec::new(), cordoned: Vec::new() };
-        let hosts = shape.hosts().into_iter();
-        let gateways = 0..shape.gateways;
-        let mut catalogs = Catalogs::default();
+    pub fn begin(beginning: Beginning, seed: u64) -> Self {
+        let Beginning { wishes, catalog, stages, control, observed, hosts, gateways, lag, now } = beginning;
         let mut simulation = Simulation {
-            catalog: catalogs.get(&shape, &desired),
-            catalogs,
-            desired,
-            records: Records::default(),
-            observed: Observed { since: now, ..Observed::default() },
-            saved: Observed::default(),
-            control: Control::new(),
+            wishes,
+            catalog,
+            stages,
+            records: control.records().clone(),
+            saved: observed.clone(),
+            observed,
+            control,
             dies_after: None,
-            queues: vec![None; shape.hosts().len()],
+            queues: vec![None; hosts.len()],
             down_until: None,
-            hosts: hosts.map(|(name, fleet)| Host::new(name, fleet, shape.fleets[fleet].gpus)).collect(),
-            gateways: gateways.map(|index| Gateway::new(format!("g{index}").parse().unwrap(), now)).collect(),
+            hosts,
+            gateways,
+            lag,
             busy: false,
             healed: false,
+            began: now,
             now,
             random: seed | 1,
             truth: Truth::default(),
@@ -86,31 +96,54 @@ impl Simulation {
             quiet_until: None,
             steps: 0,
             log: Vec::new(),
-            shape,
+            events: Vec::new(),
         };
         simulation.attach_all();
         simulation
+    }
+
+    pub fn new(shape: Shape, seed: u64) -> Self {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let (wishes, catalog) = Wishes::of_shape(&shape);
+        let hosts = shape.hosts().into_iter().map(|(name, fleet)| {
+            let fleet = &shape.fleets[fleet];
+            Host::new(name, Host::inventory(fleet.gpus), fleet.slots)
+        });
+        let gateways = 0..shape.gateways;
+        let beginning = Beginning {
+            wishes,
+            catalog,
+            stages: (0..shape.stages.len()).map(stage_id).collect(),
+            control: Control::new(),
+            observed: Observed { since: now, ..Observed::default() },
+            hosts: hosts.collect(),
+            gateways: gateways.map(|index| Gateway::new(format!("g{index}").parse().unwrap(), now)).collect(),
+            lag: shape.lag,
+            now,
+        };
+        Simulation::begin(beginning, seed)
     }
 
     pub fn simple(hosts: u32, slots: u32, replace: bool, seed: u64) -> Self {
         Simulation::new(Shape::simple(hosts, slots, replace), seed)
     }
 
-    pub fn desire(&mut self, change: impl FnOnce(&mut Desired)) {
-        change(&mut self.desired);
-        self.catalog = self.catalogs.get(&self.shape, &self.desired);
-        self.quiet_until = None;
-    }
-
     pub fn ask(&mut self, stage: usize, action: RolloutAction) {
         if self.down_until.is_some() {
             return;
         }
-        let request = RolloutRequest { action, release: None };
-        if let Ok(steps) = act(&self.records, &stage_id(stage), &request, "someone", self.now) {
+        let stage = self.stages[stage].clone();
+        if self.asked(&stage, action, "someone").is_ok() {
             self.note(format!("{action:?}"));
-            self.carry_out(&steps);
         }
+    }
+
+    /// Does as a person asks, or says why not.
+    pub fn asked(&mut self, stage: &StageId, action: RolloutAction, who: &str) -> Result<(), Refusal> {
+        let request = RolloutRequest { action, release: None };
+        let steps = act(&self.records, stage, &request, who, self.now)?;
+        self.carry_out(&steps);
+        Ok(())
     }
 
     /// Lets `seconds` pass.
@@ -148,132 +181,6 @@ impl Simulation {
         self.control.restart();
         self.records = self.control.records().clone();
         self.quiet_until = None;
-    }
-
-    fn attach_all(&mut self) {
-        let now = self.now;
-        for index in 0..self.hosts.len() {
-            let soon = self.shape.lag == 0 || self.chance(2);
-            let host = &mut self.hosts[index];
-            if !host.is_reachable() && host.linked {
-                host.detach();
-                let observed = self.observed.hosts.get_mut(&host.name).unwrap();
-                (observed.connected, observed.last_seen) = (false, now);
-                self.quiet_until = None;
-            } else if host.is_reachable() && !host.linked && soon {
-                host.detach();
-                host.linked = true;
-                host.welcome(self.control.term());
-                self.queues[index] = Some(self.control.attach(&host.name));
-                self.control.wake(&host.name);
-                let observed = HostObserved {
-                    connected: true,
-                    last_seen: now,
-                    version: "0".to_owned(),
-                    ingress: "127.0.0.1:1".to_owned(),
-                    report: host.report().into(),
-                };
-                self.observed.hosts.insert(host.name.clone(), observed);
-                self.quiet_until = None;
-            }
-        }
-        for index in 0..self.gateways.len() {
-            let soon = self.shape.lag == 0 || self.chance(2);
-            let gateway = &mut self.gateways[index];
-            let off = gateway.cut || !gateway.alive;
-            let known = self.observed.gateways.get(&gateway.name).is_some_and(|known| known.connected);
-            if off && (gateway.linked || known) {
-                gateway.detach(now);
-                let observed = self.observed.gateways.get_mut(&gateway.name).unwrap();
-                (observed.connected, observed.last_seen) = (false, now);
-                self.quiet_until = None;
-            } else if !off && !gateway.linked && soon {
-                gateway.linked = true;
-                let observed = GatewayObserved {
-                    connected: true,
-                    last_seen: now,
-                    version: "0".to_owned(),
-                    report: gateway.report(),
-                };
-                self.observed.gateways.insert(gateway.name.clone(), observed);
-                self.quiet_until = None;
-            }
-        }
-    }
-
-    /// Hosts and gateways do as they were told, and say how it is.
-    fn peers_act(&mut self) {
-        let (now, healed) = (self.now, self.healed);
-        for index in 0..self.hosts.len() {
-            let slow = self.shape.lag > 0 && self.chance(3);
-            while !slow && self.hosts[index].inbox.front().is_some_and(|(due, _)| *due <= now) {
-                let (_, command) = self.hosts[index].inbox.pop_front().unwrap();
-                let said = format!("{} takes up {}", self.hosts[index].name, command.id.0);
-                let ended = self.hosts[index].take_up(command, now);
-                self.note(said);
-                if let Some((member, generation)) = ended {
-                    self.stopped_by_command(&member, generation);
-                }
-            }
-            let due = self.later();
-            let host = &mut self.hosts[index];
-            host.act(healed, now);
-            if host.linked && !slow {
-                let due = host.outbox.back().map_or(due, |(last, ..)| due.max(*last));
-                let (answers, report) = (host.take_answers(), host.report());
-                host.outbox.push_back((due, answers, report));
-            }
-        }
-        let serving = self.serving();
-        for index in 0..self.gateways.len() {
-            let due = self.later();
-            let (busy, gateway) = (self.busy, &mut self.gateways[index]);
-            while !gateway.deaf && gateway.inbox.front().is_some_and(|(due, _)| *due <= now) {
-                let (_, routes) = gateway.inbox.pop_front().unwrap();
-                gateway.hear(routes);
-            }
-            gateway.act(&serving, busy);
-            if gateway.linked {
-                let due = gateway.outbox.back().map_or(due, |(last, _)| due.max(*last));
-                let report = gateway.report();
-                gateway.outbox.push_back((due, report));
-            }
-        }
-    }
-
-    /// What has arrived at the reconciler.
-    fn listen(&mut self) {
-        let now = self.now;
-        for host in &mut self.hosts {
-            while host.outbox.front().is_some_and(|(due, ..)| *due <= now) {
-                let (_, answers, report) = host.outbox.pop_front().unwrap();
-                let observed = self.observed.hosts.get_mut(&host.name).unwrap();
-                observed.last_seen = now;
-                if *observed.report != report {
-                    observed.report = report.into();
-                    self.quiet_until = None;
-                }
-                // As the link does: an answer counts once the report that follows it is heard.
-                for answer in answers {
-                    host.sent.retain(|id| *id != answer.id);
-                    self.control.answer(&host.name, &answer);
-                    self.control.answered(answer);
-                    self.records = self.control.records().clone();
-                    self.quiet_until = None;
-                }
-            }
-        }
-        for gateway in &mut self.gateways {
-            while gateway.outbox.front().is_some_and(|(due, _)| *due <= now) {
-                let (_, report) = gateway.outbox.pop_front().unwrap();
-                let observed = self.observed.gateways.get_mut(&gateway.name).unwrap();
-                observed.last_seen = now;
-                if observed.report != report {
-                    observed.report = report;
-                    self.quiet_until = None;
-                }
-            }
-        }
     }
 
     pub fn plan(&self) -> Plan {
@@ -338,6 +245,8 @@ impl Simulation {
             self.records = before;
         } else {
             self.control.carry_out(steps);
+            let second = self.second();
+            self.events.extend(steps.iter().map(|step| (second, format!("{}: {step}", step.subject()))));
             let (written, thought) = (self.control.records(), &self.records);
             assert!(
                 (&written.stages, &written.units, &written.hosts)
@@ -385,28 +294,6 @@ impl Simulation {
         host.inbox.push_back((due, command));
     }
 
-    fn tell_gateways(&mut self) {
-        let routes = routes(&self.world());
-        for index in 0..self.gateways.len() {
-            let due = self.later();
-            let gateway = &mut self.gateways[index];
-            if gateway.linked && gateway.told.as_ref() != Some(&routes) {
-                gateway.told = Some(routes.clone());
-                let due = gateway.inbox.back().map_or(due, |(last, _)| due.max(*last));
-                gateway.inbox.push_back((due, routes.clone()));
-            }
-        }
-    }
-
-    /// When what is sent now arrives.
-    fn later(&mut self) -> Timestamp {
-        let lag = match self.shape.lag {
-            0 => 0,
-            most => self.random() % (most + 1),
-        };
-        self.now + SignedDuration::from_secs(i64::try_from(lag).unwrap())
-    }
-
     pub fn random(&mut self) -> u64 {
         self.random =
             self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -418,62 +305,16 @@ impl Simulation {
         self.quiet_until = None;
     }
 
-    fn chance(&mut self, one_in: u64) -> bool {
+    pub fn chance(&mut self, one_in: u64) -> bool {
         self.random().is_multiple_of(one_in)
     }
 
     pub fn second(&self) -> i64 {
-        self.now.as_second() - 1_800_000_000
+        self.now.as_second() - self.began.as_second()
     }
 
     pub fn note(&mut self, what: String) {
         let line = format!("[{}] {what}", self.second());
         self.log.push(line);
-    }
-
-    /// Recorded units by release.
-    pub fn running(&self) -> Vec<(&str, usize)> {
-        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for unit in self.records.units.values() {
-            *counts.entry(unit.release.as_str()).or_default() += 1;
-        }
-        counts.into_iter().collect()
-    }
-
-    /// Ready in the planner's eyes.
-    pub fn ready(&self) -> usize {
-        let world = self.world();
-        let ready = |(id, unit): &(&UnitId, &Arc<UnitRecord>)| {
-            unit.phase == UnitPhase::Ready && status(&world, id, unit).is_ready()
-        };
-        self.records.units.iter().filter(ready).count()
-    }
-
-    pub fn units(&self) -> Vec<UnitId> {
-        self.records.units.keys().cloned().collect()
-    }
-
-    pub fn host_of_a_unit(&self) -> usize {
-        let host = &self.records.units.values().next().unwrap().members[0].host;
-        self.hosts.iter().position(|other| other.name == *host).unwrap()
-    }
-
-    pub fn waiting(&self) -> String {
-        self.plan().waiting.iter().map(|(subject, on)| format!("{subject}: {on}\n")).collect()
-    }
-
-    /// What happened last.
-    pub fn transcript(&self) -> String {
-        const LINES: usize = 80;
-        let mut text = format!("{:?}\n{:?}\n", self.shape, self.desired);
-        let skipped = self.log.len().saturating_sub(LINES);
-        writeln!(text, "… {skipped} lines").unwrap();
-        for line in &self.log[skipped..] {
-            writeln!(text, "{line}").unwrap();
-        }
-        for (subject, on) in self.plan().waiting {
-            writeln!(text, "waiting: {subject}: {on}").unwrap();
-        }
-        text
     }
 }

@@ -44,9 +44,10 @@ nextest:
 bench: release
 	cargo bench --locked --workspace --bench validate --bench manifests --bench source --bench plan --bench hot_path --bench throughput --bench figures --bench agents
 
-# Simulated worlds beyond those of `make test`: `make soak SEEDS=100000`, or the one that failed: `make soak SEED=7`.
+# Simulated worlds beyond those of `make test`: `make soak SEEDS=100000`, or the one that failed: `make soak SEED=7`;
+# and lives of a world that `denv snapshot` saved: `make soak WORLD=world.json`.
 soak:
-	SEEDS=$(SEEDS) SEED=$(SEED) FROM=$(FROM) cargo test --release --locked -p denv-tests --test simulation -- --ignored --nocapture seeds::soak
+	SEEDS=$(SEEDS) SEED=$(SEED) FROM=$(FROM) WORLD=$(abspath $(WORLD)) cargo test --release --locked -p denv-tests --test simulation -- --ignored --nocapture seeds::soak
 
 fmt:
 	cargo fmt --all

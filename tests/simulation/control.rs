@@ -9,8 +9,8 @@ use denv_planner::{Observed, Plan, Records, Step};
 use denv_reconciler::link::{Queues, Serving};
 use denv_reconciler::observation::Observation;
 use denv_reconciler::orchestrator::{Orchestrator, State};
-use denv_reconciler::store::Store;
-use denv_schema::wire::{Artifact, Command, CommandResult, Term};
+use denv_reconciler::store::{Commit, Store};
+use denv_schema::wire::{Artifact, Command, CommandOutcome, CommandResult, Term};
 use denv_schema::{Digest, Name};
 use jiff::Timestamp;
 use tempfile::TempDir;
@@ -38,6 +38,35 @@ impl Control {
         let queues = Arc::new(Queues::default());
         let orchestrator = runtime.block_on(lead(&store, &queues));
         Control { runtime, _folder: folder, store, orchestrator, queues }
+    }
+
+    /// One that has taken up another's records, with what hosts have not answered yet.
+    pub fn of(records: &Records, deployed: &BTreeMap<Name, Digest>) -> Self {
+        let mut control = Control::new();
+        let commands = records.units.iter().flat_map(|(id, unit)| {
+            let asked = |(_, command): &(&Name, Command)| {
+                records.pending.contains(&command.id) || records.refused.contains_key(&command.id)
+            };
+            unit.commands().filter(asked).map(|(host, command)| (host.clone(), id.clone(), command))
+        });
+        let commands: Vec<_> = commands.collect();
+        let commit = Commit {
+            stages: records.stages.clone(),
+            units: records.units.iter().map(|(id, unit)| (id.clone(), Some(Arc::clone(unit)))).collect(),
+            host_faults: records.hosts.iter().map(|(host, it)| (host.clone(), Some(it.clone()))).collect(),
+            commands: commands.clone(),
+            deployed: deployed.clone(),
+            ..Commit::default()
+        };
+        control.runtime.block_on(control.store.commit(control.term(), &commit)).unwrap();
+        for (host, _, command) in commands {
+            if let Some(reason) = records.refused.get(&command.id) {
+                let outcome = CommandOutcome::Refused { reason: reason.clone() };
+                control.answer(&host, &CommandResult { id: command.id, outcome });
+            }
+        }
+        control.restart();
+        control
     }
 
     /// What each release meant when it was deployed.

@@ -149,14 +149,14 @@ impl Simulation {
 
     /// Lets time pass until the world is at rest as it should be and stays so, or says why it does not.
     pub fn settle(&mut self) -> Option<String> {
-        /// More than healing takes, and less than flapping does.
-        const MOST_STEPS: u32 = 200;
+        // More than healing takes, and less than flapping does.
+        let most_steps = 200.max(20 * u32::try_from(self.records.units.len()).unwrap());
         while self.down_until.is_some() {
             self.run(10);
         }
         (0..self.stages.len()).for_each(|stage| self.scale(stage, None));
         let began = self.steps;
-        for _ in 0..40 {
+        for _ in 0..self.patience() {
             for stage in 0..self.stages.len() {
                 self.ask(stage, RolloutAction::Resume);
                 self.ask(stage, RolloutAction::Approve);
@@ -173,7 +173,7 @@ impl Simulation {
                     return Some(format!("{steps} steps at rest\n{}", self.transcript()));
                 }
                 let steps = quiet - began;
-                return (steps > MOST_STEPS).then(|| format!("{steps} steps\n{}", self.transcript()));
+                return (steps > most_steps).then(|| format!("{steps} steps\n{}", self.transcript()));
             }
         }
         self.unsettled()

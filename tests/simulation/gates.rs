@@ -31,6 +31,13 @@ pub struct Runs {
     pub says: BTreeMap<usize, u8>,
 }
 
+impl Runs {
+    /// What came of trials before.
+    pub fn keep(&mut self, trials: BTreeMap<StageId, TrialObserved>) {
+        self.kept = trials;
+    }
+}
+
 impl Simulation {
     /// What a reconciler that runs does about gates in a second.
     pub fn gates_act(&mut self) {

@@ -1,19 +1,22 @@
 //! A simulated host: denvd's own journal and supervisor decide, and what really runs is a value, a step a second.
 
+mod member;
+mod restored;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use denv_agent::journal::{Desired, EngineRecord, Entry, Facts, Journal, Verdict, judge};
+use denv_agent::journal::{EngineRecord, Facts, Journal, Verdict, judge};
 use denv_agent::supervisor::{self, Event, Policy, Supervised, decide};
-use denv_schema::launch::LaunchSpec;
 use denv_schema::wire::{
     Ability, Action, Command, CommandId, CommandOutcome, CommandResult, Generation, Gpu, HostReport,
-    Inventory, MemberReport, MemberState, Term,
+    Inventory, MemberState, Term,
 };
-use denv_schema::{Digest, MemberId, Name};
+use denv_schema::{MemberId, Name};
 use jiff::Timestamp;
 
 use crate::prefetch::Preparing;
+use member::{Member, resumed};
 
 pub struct Host {
     pub name: Name,
@@ -45,18 +48,6 @@ pub struct Host {
     pub engines: Vec<Engine>,
     /// How often each generation was taken up.
     pub starts: BTreeMap<(MemberId, Generation), u32>,
-}
-
-/// What denvd knows of a member.
-struct Member {
-    generation: Generation,
-    digest: Digest,
-    spec: Option<LaunchSpec>,
-    supervised: Supervised,
-    entered: (Generation, MemberState),
-    since: Timestamp,
-    /// What happens to it in the next second.
-    coming: Vec<Event>,
 }
 
 /// A process.
@@ -381,68 +372,6 @@ impl Host {
     pub fn leftovers(&self) -> Vec<String> {
         let said = |engine: &Engine| format!("{}@{} of {} s", engine.member, engine.generation, engine.age);
         self.engines.iter().map(said).collect()
-    }
-}
-
-impl Member {
-    fn new(generation: Generation, spec: &LaunchSpec, supervised: Supervised, now: Timestamp) -> Self {
-        let entered = (generation, supervised.state());
-        let (digest, spec) = (spec.digest(), Some(spec.clone()));
-        Member { generation, digest, spec, supervised, entered, since: now, coming: Vec::new() }
-    }
-
-    /// One of which nothing was here.
-    fn gone(generation: Generation, now: Timestamp) -> Self {
-        let supervised = Supervised::stopped(Policy {
-            start_timeout: Duration::ZERO,
-            stop_timeout: Duration::ZERO,
-            first_check: Duration::ZERO,
-            probe_interval: Duration::from_secs(1),
-            probe_failures: 1,
-        });
-        let entered = (generation, MemberState::Stopped);
-        let digest = Digest::from_bytes([0; 32]);
-        Member { generation, digest, spec: None, supervised, entered, since: now, coming: Vec::new() }
-    }
-
-    fn report(&self) -> MemberReport {
-        MemberReport {
-            generation: self.generation,
-            spec: self.digest,
-            state: self.supervised.state(),
-            since: self.since,
-            restarts: self.supervised.restarts(),
-            ends_in_a_row: self.supervised.ends_in_a_row(),
-            reason: self.supervised.reason().map(str::to_owned),
-        }
-    }
-}
-
-/// Where a member stands after denvd was away, and what happens to it first; as `runner::resume` has it.
-fn resumed(
-    entry: &Entry,
-    running: Option<&Engine>,
-    spec: &LaunchSpec,
-    now: Timestamp,
-) -> (Supervised, Option<Event>) {
-    let (policy, facts) = (Policy::of(spec), &entry.facts);
-    let adopted = Supervised::adopted(policy.clone(), facts.was_healthy, facts.restarts, moment(now));
-    match running {
-        Some(_) if entry.desired == Desired::Stopped => (adopted, Some(Event::Stop)),
-        None if entry.desired == Desired::Stopped => (Supervised::stopped(policy), None),
-        Some(engine) if engine.generation != entry.generation => (adopted, Some(Event::Start(policy))),
-        Some(engine) => {
-            // It is asked before anything is said of it.
-            let answer = if engine.serves() { Ok(()) } else { Err("no answer".to_owned()) };
-            (adopted, Some(Event::Checked(answer)))
-        }
-        None => match &facts.failed {
-            Some(reason) => {
-                let (healthy, restarts) = (facts.was_healthy, facts.restarts);
-                (Supervised::failed(policy, healthy, restarts, reason.clone()), None)
-            }
-            None => (Supervised::stopped(policy.clone()), Some(Event::Start(policy))),
-        },
     }
 }
 

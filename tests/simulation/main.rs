@@ -17,6 +17,7 @@ mod messages;
 mod mutations;
 mod operator;
 mod prefetch;
+mod saved;
 mod script;
 mod scripts;
 mod seeds;

@@ -10,8 +10,10 @@ use denv_planner::{Deployment, Plan, StageRecord, Subject, status, wanted};
 use denv_schema::manifest::Kind;
 use denv_schema::tree::Files;
 use denv_schema::{StageId, UnitId};
+use jiff::Timestamp;
 use serde_json::json;
 
+use crate::saved;
 use crate::script::{Fault, Line, State, Verb};
 use crate::world::Simulation;
 
@@ -115,8 +117,13 @@ impl Operator {
     fn begin(&mut self, file: &str) -> Result<(), String> {
         let path = self.folder.join(file);
         let bytes = std::fs::read(&path).map_err(|error| format!("cannot read it: {error}"))?;
-        let files = Files::from([(file.to_owned(), bytes)]);
-        self.world = Some(Simulation::written(files, 1)?);
+        // A Friday, at 08:00 UTC.
+        let begins = Timestamp::from_second(1_800_000_000).map_err(|error| error.to_string())?;
+        self.world = Some(if file.ends_with(".json") {
+            Simulation::saved(&saved::read(&String::from_utf8_lossy(&bytes))?, 0, 0)?
+        } else {
+            Simulation::written(Files::from([(file.to_owned(), bytes)]), begins, 1)?
+        });
         Ok(())
     }
 

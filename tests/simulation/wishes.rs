@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use denv_planner::Observed;
 use denv_planner::forecast::assumed;
+use denv_planner::{Observed, Snapshot};
 use denv_schema::diff::ManifestKey;
 use denv_schema::manifest::Kind;
 use denv_schema::tree::Files;
@@ -55,8 +55,7 @@ impl fmt::Display for Wishes {
 
 impl Simulation {
     /// A world of these manifests: all their hosts and one gateway are there, nothing runs, and messages take no time.
-    pub fn written(files: Files, seed: u64) -> Result<Self, String> {
-        let now = Timestamp::from_second(1_800_000_000).unwrap();
+    pub fn written(files: Files, now: Timestamp, seed: u64) -> Result<Self, String> {
         let catalog = Catalog::from_files(&files).map_err(|found| found.to_string())?;
         let hosts = assumed(&catalog, now).hosts.into_iter().map(|(name, observed)| {
             let slots = catalog.hosts[&name].cpu_slots.unwrap_or(0);
@@ -109,6 +108,31 @@ impl Simulation {
         let at = usize::from(number) % self.catalog.releases.len();
         let release = self.catalog.releases.keys().nth(at).unwrap().clone();
         self.try_push(Kind::Stage, &self.stages[stage].to_string(), "/spec/release", &json!(release));
+    }
+
+    /// A stage that somebody has written wants this release.
+    pub fn want_release_named(&mut self, stage: &str, release: &str) {
+        self.push(Kind::Stage, stage, "/spec/release", &json!(release)).unwrap();
+    }
+
+    /// For how many looks a world may take to come to rest. What people write bakes for as long as they say.
+    pub fn patience(&self) -> u32 {
+        if matches!(self.wishes, Wishes::Shaped { .. }) { 40 } else { 400 }
+    }
+
+    /// The world as `denv snapshot` would save it.
+    pub fn save(&self) -> Snapshot {
+        let Wishes::Written(written) = &self.wishes else { panic!("no manifests") };
+        let text = |bytes: &Vec<u8>| String::from_utf8(bytes.clone()).unwrap();
+        Snapshot {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            taken_at: self.now,
+            revision: None,
+            manifests: written.files.iter().map(|(path, bytes)| (path.clone(), text(bytes))).collect(),
+            deployed: self.control.deployed(),
+            records: self.records.clone(),
+            observed: self.observed.clone(),
+        }
     }
 
     /// A stage wants at least so many units: in each of its fleets where it was made of a shape, else in the first.

@@ -89,8 +89,9 @@ fn plan_stage(pass: &mut Pass<'_>, id: &StageId, spec: &StageSpec, units: &[Unit
     } else {
         for unit in units.iter().filter(|unit| matches!(unit.status, UnitStatus::Silent { .. })) {
             let Some((host, since)) = pass.world.silent_host(unit.record) else { continue };
-            let (host, until) = (host.clone(), since + signed(spec.lost_after.get()));
-            pass.wait(Subject::Unit(unit.id.clone()), WaitingOn::Host { host, until });
+            let until = since + signed(spec.lost_after.get());
+            let until = (until > pass.world.now).then_some(until);
+            pass.wait(Subject::Unit(unit.id.clone()), WaitingOn::Host { host: host.clone(), until });
         }
     }
     let nothing = StageRecord::default();

@@ -36,10 +36,10 @@ pub enum WaitingOn {
         gateways: Vec<Name>,
         until: Timestamp,
     },
-    /// The unit's host is silent; it is replaced at `until`.
+    /// The unit's host is silent, and given up at `until`; none: it has been.
     Host {
         host: Name,
-        until: Timestamp,
+        until: Option<Timestamp>,
     },
     /// The engine is not healthy yet.
     Start {
@@ -194,8 +194,7 @@ impl fmt::Display for NotPrepared {
 impl WaitingOn {
     pub fn until(&self) -> Option<Timestamp> {
         match self {
-            WaitingOn::Host { until, .. }
-            | WaitingOn::SilentGateways { until, .. }
+            WaitingOn::SilentGateways { until, .. }
             | WaitingOn::Start { until, .. }
             | WaitingOn::Gateways { until, .. }
             | WaitingOn::Drain { until, .. }
@@ -204,7 +203,9 @@ impl WaitingOn {
             | WaitingOn::Repair { until, .. }
             | WaitingOn::Window { until, .. }
             | WaitingOn::Freeze { until, .. } => Some(*until),
-            WaitingOn::Reference { until, .. } | WaitingOn::Trial { until, .. } => *until,
+            WaitingOn::Host { until, .. }
+            | WaitingOn::Reference { until, .. }
+            | WaitingOn::Trial { until, .. } => *until,
             WaitingOn::Alarm { .. } | WaitingOn::Gate => None,
             WaitingOn::Room(_)
             | WaitingOn::Prefetch(_)
@@ -245,9 +246,7 @@ impl fmt::Display for WaitingOn {
                  bring {} back (at {until} they count as taken away)",
                 names(gateways)
             ),
-            WaitingOn::Host { host, until } => {
-                write!(f, "host `{host}` is silent; the unit is replaced at {until}")
-            }
+            WaitingOn::Host { host, until } => silent(f, host, *until),
             WaitingOn::Start { host, doing, until } => {
                 write!(f, "{doing} on `{host}`, until {until} at the latest")
             }
@@ -322,5 +321,16 @@ impl fmt::Display for WaitingOn {
                 write!(f, "; then outside its windows until {until}, when `{window}` is open")
             }
         }
+    }
+}
+
+fn silent(f: &mut fmt::Formatter<'_>, host: &Name, until: Option<Timestamp>) -> fmt::Result {
+    match until {
+        Some(until) => write!(f, "host `{host}` is silent; the unit is replaced at {until}"),
+        None => write!(
+            f,
+            "host `{host}` was silent for too long; the unit is replaced where there is room, and what is too many \
+             leaves when the host is back"
+        ),
     }
 }

@@ -83,7 +83,7 @@ impl Tenant {
         shared: &Shared,
     ) -> anyhow::Result<Self> {
         forget(&name, &configs, &store, &shared.forget).await?;
-        let term = store.lead().await?;
+        let term = store.lead(Timestamp::now()).await?;
         let observation = Arc::new(Observation::load(&store, Timestamp::now()).await?);
         let measurement = Arc::new(Measurement::new(Timestamp::now()));
         let (shelf, catalogs) = Shelf::new();

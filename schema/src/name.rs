@@ -134,6 +134,13 @@ impl UnitId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Its stage, and its number there; none, where it is no unit's name.
+    pub fn parts(&self) -> Option<(StageId, u64)> {
+        let mut parts = self.0.splitn(3, '.');
+        let (environment, stage) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some((StageId { environment, stage }, parts.next()?.parse().ok()?))
+    }
 }
 
 impl From<&str> for UnitId {
@@ -154,6 +161,12 @@ impl MemberId {
 
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Its unit, and its rank there; none, where it is no member's name.
+    pub fn parts(&self) -> Option<(UnitId, u32)> {
+        let (unit, rank) = self.0.rsplit_once('.')?;
+        Some((UnitId(unit.to_owned()), rank.parse().ok()?))
     }
 }
 

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::launch::LaunchSpec;
+use crate::launch::{Claim, LaunchSpec};
 use crate::measures::{GatewayMeasures, HostMeasures};
 use crate::{Digest, MemberId, Name, StageId, UnitId};
 
@@ -156,6 +156,9 @@ pub struct MemberReport {
     pub state: MemberState,
     /// When the member entered this state.
     pub since: Timestamp,
+    /// What the member has of the host, unless nothing of it is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<Claim>,
     /// How often denvd restarted the engine in this generation.
     pub restarts: u32,
     /// How often the engine has ended lately, without having been healthy for long in between.

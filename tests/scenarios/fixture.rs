@@ -102,7 +102,9 @@ spec:
         self.stage_until(STAGE, &format!("two ready units of {release}"), PATIENCE, |view| {
             let of_release =
                 view.units.iter().all(|unit| unit.release.as_str() == release && unit.status == "ready");
-            of_release && view.units.len() == 2 && view.deployment.as_ref().is_some_and(|it| it.over)
+            let is_good = view.good.as_ref().is_some_and(|good| good.as_str() == release);
+            let is_over = view.deployment.as_ref().is_none_or(|it| it.over);
+            of_release && view.units.len() == 2 && is_good && is_over
         })
         .await
         .unwrap();

@@ -65,6 +65,31 @@ async fn a_reconciler_killed_at_any_moment_loses_nothing_and_repeats_nothing() {
 }
 
 #[tokio::test]
+async fn a_lost_store_costs_no_engine_and_no_request() {
+    let mut fixture = Fixture::start().await;
+    let traffic = Traffic::start(&fixture.application(), 2, 20);
+    let before = engines_below(&fixture.layout.dir);
+    for round in 0..2 {
+        fixture.reconciler.as_mut().unwrap().crash().unwrap();
+        let state = fixture.layout.dir.join("reconciler");
+        let files = std::fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().path());
+        let of_store = |path: &std::path::PathBuf| path.to_string_lossy().contains("denv.db");
+        let gone: Vec<_> = files.filter(of_store).collect();
+        assert!(!gone.is_empty(), "no store in {}", state.display());
+        gone.iter().for_each(|file| std::fs::remove_file(file).unwrap());
+        fixture.start_reconciler().await.unwrap();
+        fixture.ready("r1").await;
+        assert_eq!(engines_below(&fixture.layout.dir), before, "round {round}");
+    }
+    // What was adopted is changed like anything else.
+    fixture.release("r1", "r2").await;
+    fixture.ready("r2").await;
+    let (answered, failures) = traffic.stop().await;
+    assert!(failures.is_empty(), "{failures:?}");
+    assert!(answered > 0);
+}
+
+#[tokio::test]
 async fn a_killed_denvd_finds_its_engines_again() {
     let mut fixture = Fixture::start().await;
     let traffic = Traffic::start(&fixture.application(), 2, 20);

@@ -28,7 +28,7 @@ pub struct Control {
 }
 
 impl Control {
-    pub fn new() -> Self {
+    pub fn new(now: Timestamp) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let memory = std::path::Path::new("/dev/shm");
         let folder =
@@ -36,13 +36,13 @@ impl Control {
         let path = folder.path().join("denv.db");
         let store = runtime.block_on(Store::open(&path, &"default".parse().unwrap())).unwrap();
         let queues = Arc::new(Queues::default());
-        let orchestrator = runtime.block_on(lead(&store, &queues));
+        let orchestrator = runtime.block_on(lead(&store, &queues, now));
         Control { runtime, _folder: folder, store, orchestrator, queues }
     }
 
     /// One that has taken up another's records, with what hosts have not answered yet.
-    pub fn of(records: &Records, deployed: &BTreeMap<Name, Digest>) -> Self {
-        let mut control = Control::new();
+    pub fn of(records: &Records, deployed: &BTreeMap<Name, Digest>, now: Timestamp) -> Self {
+        let mut control = Control::new(now);
         let commands = records.units.iter().flat_map(|(id, unit)| {
             let asked = |(_, command): &(&Name, Command)| {
                 records.pending.contains(&command.id) || records.refused.contains_key(&command.id)
@@ -65,7 +65,7 @@ impl Control {
                 control.answer(&host, &CommandResult { id: command.id, outcome });
             }
         }
-        control.restart();
+        control.restart(now);
         control
     }
 
@@ -75,9 +75,9 @@ impl Control {
     }
 
     /// The process ended, and another leads: what it knows is what is in the store.
-    pub fn restart(&mut self) {
+    pub fn restart(&mut self, now: Timestamp) {
         self.queues = Arc::new(Queues::default());
-        self.orchestrator = self.runtime.block_on(lead(&self.store, &self.queues));
+        self.orchestrator = self.runtime.block_on(lead(&self.store, &self.queues, now));
     }
 
     pub fn term(&self) -> Term {
@@ -129,8 +129,8 @@ impl Control {
     }
 }
 
-async fn lead(store: &Store, queues: &Arc<Queues>) -> Orchestrator {
-    let term = store.lead().await.unwrap();
+async fn lead(store: &Store, queues: &Arc<Queues>, now: Timestamp) -> Orchestrator {
+    let term = store.lead(now).await.unwrap();
     let observation = Observation::load(store, Timestamp::UNIX_EPOCH).await.unwrap();
     let (_, catalog) = watch::channel(None);
     let ((_, answers), (_, asks)) = (mpsc::channel(1), mpsc::channel(1));

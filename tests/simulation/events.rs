@@ -38,6 +38,8 @@ pub enum Event {
     GatewayReturns(usize),
     /// The reconciler, for some seconds.
     Restart(u8),
+    /// The reconciler, with its store.
+    StoreLost,
     /// The reconciler dies at one of the next writes.
     DiesAfter(u8),
     /// A host's agent, for some seconds. Its engines run on.
@@ -107,6 +109,7 @@ impl Simulation {
                 (gateway.cut, gateway.alive) = (false, true);
             }
             Event::Restart(seconds) => self.restart(u32::from(seconds)),
+            Event::StoreLost => self.lose_store(),
             Event::DiesAfter(writes) => self.dies_after = Some(u32::from(writes)),
             Event::DenvdRestarts(host, seconds) => {
                 let until = now + SignedDuration::from_secs(i64::from(seconds));

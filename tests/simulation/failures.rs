@@ -61,7 +61,7 @@ fn what_a_deposed_leader_adds_is_refused() {
     let answers = simulation.hosts[host].take_answers();
     let [answer] = answers.as_slice() else { panic!("{answers:?}") };
     let CommandOutcome::Refused { reason } = &answer.outcome else { panic!("{answer:?}") };
-    assert_eq!(reason, "term 1 is over: this host has seen term 2; the sender leads no more");
+    assert_eq!(reason, "term 1 is over: this host has seen term 1800000102; the sender leads no more");
 }
 
 #[test]

@@ -36,6 +36,12 @@ impl Runs {
     pub fn keep(&mut self, trials: BTreeMap<StageId, TrialObserved>) {
         self.kept = trials;
     }
+
+    /// The store is lost.
+    pub fn forget(&mut self) {
+        self.due.clear();
+        self.kept.clear();
+    }
 }
 
 impl Simulation {

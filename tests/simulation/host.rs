@@ -265,7 +265,7 @@ impl Host {
                         self.engines.push(Engine {
                             member: id.clone(),
                             generation: member.generation,
-                            gpus: spec.gpus.clone(),
+                            gpus: spec.claim.gpus.clone(),
                             age: 0,
                             ending: None,
                             release: release(&spec.argv),

@@ -17,6 +17,7 @@ mod messages;
 mod mutations;
 mod operator;
 mod prefetch;
+mod recovery;
 mod saved;
 mod script;
 mod scripts;
@@ -66,6 +67,7 @@ fn event() -> impl Strategy<Value = Event> {
         4 => (0usize..2).prop_map(Event::GatewayReturns),
         1 => (0u8..90).prop_map(Event::Restart),
         2 => (0u8..6).prop_map(Event::DiesAfter),
+        1 => Just(Event::StoreLost),
         2 => (host.clone(), 1u8..30).prop_map(|(host, seconds)| Event::DenvdRestarts(host, seconds)),
         3 => (0usize..2, action).prop_map(|(stage, action)| Event::Action(stage, action)),
         2 => any::<bool>().prop_map(Event::Traffic),

@@ -1,6 +1,6 @@
 //! What goes between the reconciler and its hosts and gateways, and how long it takes.
 
-use denv_planner::{GatewayObserved, HostObserved, routes};
+use denv_planner::{GatewayObserved, HostObserved, knows_what_serves, routes};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::world::Simulation;
@@ -134,6 +134,9 @@ impl Simulation {
     }
 
     pub fn tell_gateways(&mut self) {
+        if !knows_what_serves(&self.world()) {
+            return;
+        }
         let routes = routes(&self.world());
         for index in 0..self.gateways.len() {
             let due = self.later();

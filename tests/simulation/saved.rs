@@ -54,7 +54,7 @@ impl Simulation {
             gateways: gateways.collect(),
             wishes: Wishes::written(files),
             stages,
-            control: Control::of(records, deployed),
+            control: Control::of(records, deployed, now),
             observed: reloaded(observed.clone(), now),
             catalog,
             hosts,

@@ -84,7 +84,8 @@ impl Simulation {
             }
         }
         let (second, serving) = (self.second(), self.serving());
-        for (id, unit) in &self.records.units {
+        let lost = self.lost.iter().filter(|(id, _)| !self.records.units.contains_key(*id));
+        for (id, unit) in self.records.units.iter().chain(lost) {
             let front = &unit.front().id;
             let sends = || self.gateways.iter().any(|gateway| gateway.sends_to(front, unit.generation));
             let serves = |member: &MemberRecord| serving.contains(&(member.id.clone(), unit.generation));

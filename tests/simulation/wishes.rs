@@ -67,7 +67,7 @@ impl Simulation {
             stages: catalog.stages.keys().cloned().collect(),
             wishes: Wishes::written(files),
             catalog,
-            control: Control::new(),
+            control: Control::new(now),
             observed: Observed { since: now, ..Observed::default() },
             gateways: vec![Gateway::new("gateway".parse().unwrap(), now)],
             lag: 0,

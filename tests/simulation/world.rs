@@ -1,12 +1,13 @@
 //! The reconciler in a simulated world: the real planner, and all that is between it and what really runs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use denv_planner::actions::{Refusal, act};
-use denv_planner::{Observed, Plan, Records, Step, World, checker, plan};
+use denv_planner::{Observed, Plan, Records, Step, UnitRecord, World, checker, plan};
 use denv_schema::api::{RolloutAction, RolloutRequest};
 use denv_schema::wire::Command;
-use denv_schema::{Catalog, StageId};
+use denv_schema::{Catalog, StageId, UnitId};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 
@@ -24,6 +25,8 @@ pub struct Simulation {
     /// By the numbers that events have for them, also those that no manifest has now.
     pub stages: Vec<StageId>,
     pub records: Records,
+    /// What was recorded when the store was lost.
+    pub lost: BTreeMap<UnitId, Arc<UnitRecord>>,
     pub observed: Observed,
     /// As the store has it: a second old.
     saved: Observed,
@@ -76,6 +79,7 @@ impl Simulation {
             catalog,
             stages,
             records: control.records().clone(),
+            lost: BTreeMap::new(),
             saved: observed.clone(),
             observed,
             control,
@@ -114,7 +118,7 @@ impl Simulation {
             wishes,
             catalog,
             stages: (0..shape.stages.len()).map(stage_id).collect(),
-            control: Control::new(),
+            control: Control::new(now),
             observed: Observed { since: now, ..Observed::default() },
             hosts: hosts.collect(),
             gateways: gateways.map(|index| Gateway::new(format!("g{index}").parse().unwrap(), now)).collect(),
@@ -176,9 +180,19 @@ impl Simulation {
         self.gateways.iter_mut().for_each(|gateway| gateway.detach(now));
     }
 
+    /// The reconciler ends with its disk, and another begins with nothing.
+    pub fn lose_store(&mut self) {
+        self.restart(3);
+        self.lost.append(&mut self.records.units.clone());
+        self.control = Control::new(self.now);
+        self.saved = Observed::default();
+        self.observed = Observed::default();
+        self.runs.forget();
+    }
+
     fn resume(&mut self) {
         self.observed = reloaded(std::mem::take(&mut self.saved), self.now);
-        self.control.restart();
+        self.control.restart(self.now);
         self.records = self.control.records().clone();
         self.quiet_until = None;
     }

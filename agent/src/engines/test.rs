@@ -116,6 +116,7 @@ mod tests {
             spec: Digest::from_bytes([0; 32]),
             state: MemberState::Healthy,
             since: jiff::Timestamp::UNIX_EPOCH,
+            claim: None,
             restarts: 0,
             ends_in_a_row: 0,
             reason: None,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use denv_schema::launch::Probe;
+use denv_schema::launch::{Claim, Probe};
 use denv_schema::quantity::Period;
 use proptest::prelude::*;
 
@@ -26,7 +26,7 @@ fn spec(model: &str) -> LaunchSpec {
         metrics_path: None,
         start_timeout: Period::from_secs(10),
         stop_timeout: Period::from_secs(10),
-        gpus: vec![],
+        claim: Claim::default(),
     }
 }
 

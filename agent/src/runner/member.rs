@@ -241,6 +241,7 @@ impl Member {
             spec: self.digest,
             state: self.supervised.state(),
             since: self.since,
+            claim: (self.supervised.state() != MemberState::Stopped).then(|| self.spec.claim.clone()),
             restarts: self.supervised.restarts(),
             ends_in_a_row: self.supervised.ends_in_a_row(),
             reason: self.supervised.reason().map(str::to_owned),

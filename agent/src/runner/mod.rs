@@ -319,6 +319,7 @@ impl Queue {
             spec: entry.digest.unwrap_or(Digest::from_bytes([0; 32])),
             state: MemberState::Stopped,
             since,
+            claim: None,
             restarts: entry.facts.restarts,
             ends_in_a_row: 0,
             reason: None,

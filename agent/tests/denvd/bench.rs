@@ -10,7 +10,7 @@ use denv_agent::runner::{MemberView, Runner, Setup};
 use denv_agent::runtimes::EnginePath;
 use denv_agent::weights::WeightStore;
 use denv_schema::MemberId;
-use denv_schema::launch::{LaunchSpec, Probe};
+use denv_schema::launch::{Claim, LaunchSpec, Probe};
 use denv_schema::quantity::Period;
 use denv_schema::wire::{Action, Command, CommandOutcome, Generation, MemberState, Term};
 use nix::sys::signal::{Signal, kill};
@@ -93,7 +93,7 @@ pub(crate) fn spec(arguments: &[&str]) -> LaunchSpec {
         metrics_path: None,
         start_timeout: Period::from_secs(10),
         stop_timeout: Period::from_secs(5),
-        gpus: vec![],
+        claim: Claim::default(),
     }
 }
 

@@ -100,6 +100,7 @@ impl Bench {
                     spec: member.digest,
                     state: MemberState::Healthy,
                     since: bench.now,
+                    claim: Some(member.spec.claim.clone()),
                     restarts: 0,
                     ends_in_a_row: 0,
                     reason: None,

@@ -135,6 +135,9 @@ pub fn check(world: &World<'_>, plan: &Plan) -> Vec<Violation> {
                     found.push(Violation::GenerationRepeated { unit: unit.clone() });
                 }
             }
+            Step::AdoptUnit { unit, .. } if after.units.contains_key(unit) => {
+                found.push(Violation::GenerationRepeated { unit: unit.clone() });
+            }
             Step::RestartUnit { unit, generation, .. } => {
                 let repeated =
                     world.records.units.get(unit).is_none_or(|record| record.generation >= *generation);
@@ -144,13 +147,13 @@ pub fn check(world: &World<'_>, plan: &Plan) -> Vec<Violation> {
                     found.push(Violation::RestartedServing { unit: unit.clone() });
                 }
             }
-            Step::EndStranger { unit, member, .. }
+            Step::EndStranger { unit, member, host, .. }
                 if world
                     .records
                     .units
                     .values()
                     .flat_map(|record| &record.members)
-                    .any(|of| of.id == *member) =>
+                    .any(|of| of.id == *member && of.host == *host) =>
             {
                 found.push(Violation::StoppedUndrained { unit: unit.clone() });
             }
@@ -191,6 +194,7 @@ pub fn check(world: &World<'_>, plan: &Plan) -> Vec<Violation> {
             | Step::MoveDeployment { .. }
             | Step::PauseDeployment { .. }
             | Step::ResumeDeployment { .. }
+            | Step::AdoptUnit { .. }
             | Step::AdmitUnit { .. }
             | Step::AwaitDecision { .. }
             | Step::ApproveDeployment { .. }
@@ -290,7 +294,7 @@ fn start(world: &World<'_>, after: &Records, unit: &UnitId, record: &UnitRecord,
     let whole = template.pools.iter().all(|pool| {
         let mine = || record.members.iter().filter(|member| member.pool == pool.name);
         match pool.needs.gpus {
-            Some(gpus) => count(mine().flat_map(|member| &member.spec.gpus)) == gpus,
+            Some(gpus) => count(mine().flat_map(|member| &member.spec.claim.gpus)) == gpus,
             None => mine().map(|member| member.cpu_slots).sum::<u32>() == pool.needs.cpu_slots.unwrap_or(1),
         }
     });
@@ -411,7 +415,7 @@ fn resources(world: &World<'_>, units: &BTreeMap<UnitId, Arc<UnitRecord>>, found
         *before.entry(&member.host).or_default() += member.cpu_slots;
     }
     for (id, member) in units.iter().flat_map(|(id, unit)| unit.members.iter().map(move |of| (id, of))) {
-        for gpu in &member.spec.gpus {
+        for gpu in &member.spec.claim.gpus {
             if let Some(other) = gpus.insert((&member.host, *gpu), id) {
                 let units = [other.clone(), id.clone()];
                 found.push(Violation::GpuTakenTwice { host: member.host.clone(), gpu: *gpu, units });

@@ -269,7 +269,7 @@ fn begin(
                     template: release.digest,
                     members: members(&unit, release, &placement),
                     chosen: Some(placement.chosen),
-                    generation: 1,
+                    generation: pass.first_generation(turn.fleet),
                     phase: UnitPhase::Starting,
                     since: pass.world.now,
                     created: pass.world.now,

@@ -4,6 +4,7 @@ mod alarm;
 mod gate;
 mod pending;
 pub(crate) mod prefetch;
+mod recovery;
 
 use std::collections::BTreeMap;
 
@@ -46,6 +47,7 @@ pub fn plan(world: &World<'_>) -> Plan {
     for (id, units) in units {
         remove_stage(&mut pass, id, &units);
     }
+    pass.await_the_unheard();
     let due = pass.wakes.iter().copied().filter(|at| *at > world.now).min();
     pass.plan.wake_at = wake_at(world).into_iter().chain(due).min();
     pass.plan
@@ -94,6 +96,10 @@ fn plan_stage(pass: &mut Pass<'_>, id: &StageId, spec: &StageSpec, units: &[Unit
             pass.wait(Subject::Unit(unit.id.clone()), WaitingOn::Host { host: host.clone(), until });
         }
     }
+    if let Some(waiting) = pass.unheard(id, spec) {
+        pass.wait(Subject::Stage(id.clone()), waiting);
+        return;
+    }
     let nothing = StageRecord::default();
     let record = pass.world.records.stages.get(id).unwrap_or(&nothing);
     let rendered = pass.world.catalog.rendered.get(&spec.release);
@@ -117,6 +123,10 @@ fn plan_stage(pass: &mut Pass<'_>, id: &StageId, spec: &StageSpec, units: &[Unit
             pass.wait(Subject::Stage(id.clone()), WaitingOn::Paused { reason });
         }
         Some(deployment) => stage.go_on(pass, deployment),
+        None if !held && stage.is_recovered() => stage.mark_good(pass),
+        None if !held && let Some(until) = stage.is_recovering(pass) => {
+            pass.wait(Subject::Stage(id.clone()), WaitingOn::Recovery { until });
+        }
         None if !held && !stage.is_good() => stage.open(pass),
         None => stage.keep(pass, held),
     }

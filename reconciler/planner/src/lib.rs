@@ -20,6 +20,7 @@
 //! | `deployment/prefetch` | what hosts are to have before anything moves |
 //! | `calendar` | whether a batch may begin, by windows and freezes |
 //! | `strangers` | what ends that hosts run and no record knows |
+//! | `adoption` | what of it is kept, where the records were lost |
 //! | `loss` | whether silent hosts are lost, or denv is blind |
 //! | `reclaim` | what leaves a host that its provider takes back |
 //! | `actions` | what a person may ask of a deployment |
@@ -32,6 +33,7 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod actions;
+mod adoption;
 mod batches;
 mod calendar;
 pub mod checker;
@@ -62,10 +64,10 @@ pub use placement::{Chosen, DomainVerdict, FleetSurvey, survey};
 pub use plan::{Plan, Step, Subject};
 pub use promotion::{Proven, promotions};
 pub use records::{
-    Approved, Deployment, Good, Hold, HostFaults, MemberRecord, Phase, Records, Repairs, Scale, StageRecord,
-    UnitPhase, UnitRecord,
+    Approved, Deployment, Good, Hold, HostFaults, MemberRecord, Phase, Rebuilt, Records, Repairs, Scale,
+    StageRecord, UnitPhase, UnitRecord,
 };
-pub use routes::routes;
+pub use routes::{knows_what_serves, routes};
 pub use snapshot::Snapshot;
 pub use status::{Fault, UnitStatus, status};
 pub use trial::{AlarmObserved, Asked, AskedUnit, Ended, Gates, Part, Trial, TrialObserved};

@@ -12,7 +12,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::records::{
-    Approved, DID_WELL, Deployment, Good, Hold, MemberRecord, Phase, Records, Scale, UnitPhase, UnitRecord,
+    Approved, DID_WELL, Deployment, Good, Hold, MemberRecord, Phase, Rebuilt, Records, Scale, UnitPhase,
+    UnitRecord,
 };
 use crate::trial::{Ended, Part, Trial};
 use crate::waiting::WaitingOn;
@@ -98,6 +99,12 @@ pub enum Step {
     StartUnit {
         unit: UnitId,
         record: UnitRecord,
+    },
+    /// Hosts run it, and its records were lost.
+    AdoptUnit {
+        unit: UnitId,
+        record: UnitRecord,
+        at: Timestamp,
     },
     /// The host lost it or runs something else: start it again, as a new generation.
     RestartUnit {
@@ -195,9 +202,10 @@ impl Records {
                 self.stages.entry(stage.clone()).or_default().repairs = crate::records::Repairs::default();
             }
             Step::StartUnit { unit, record } => {
-                self.stages.entry(record.stage.clone()).or_default().next_unit += 1;
+                self.give_number(unit);
                 self.units.insert(unit.clone(), record.clone().into());
             }
+            Step::AdoptUnit { unit, record, at } => self.adopt(unit, record, *at),
             Step::RestartUnit { unit, generation, reason, at } => self.on_unit(unit, |record| {
                 let did_well =
                     record.phase == UnitPhase::Ready && at.duration_since(record.since) >= DID_WELL;
@@ -240,10 +248,27 @@ impl Records {
                 record.since = *at;
             }),
             Step::ForgetUnit { unit } => drop(self.units.remove(unit)),
-            Step::EndStranger { member, generation, .. } => {
+            Step::EndStranger { unit, member, generation, .. } => {
+                self.give_number(unit);
                 self.pending.insert(crate::strangers::stop(member, *generation).id);
             }
         }
+    }
+
+    fn adopt(&mut self, unit: &UnitId, record: &UnitRecord, at: Timestamp) {
+        self.give_number(unit);
+        let stage = self.stages.entry(record.stage.clone()).or_default();
+        let rebuilt = stage.rebuilt.get_or_insert(Rebuilt { since: at, below: 0 });
+        rebuilt.below = rebuilt.below.max(stage.next_unit + Rebuilt::UNSEEN);
+        stage.next_unit = rebuilt.below;
+        self.units.insert(unit.clone(), Arc::new(record.clone()));
+    }
+
+    /// No other unit gets the number of this one.
+    fn give_number(&mut self, unit: &UnitId) {
+        let Some((stage, number)) = unit.parts() else { return };
+        let record = self.stages.entry(stage).or_default();
+        record.next_unit = record.next_unit.max(number + 1);
     }
 
     fn on_deployment(&mut self, stage: &StageId, change: impl FnOnce(&mut Deployment)) {
@@ -282,10 +307,10 @@ struct Places<'a>(&'a [MemberRecord]);
 impl fmt::Display for Places<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            [only] if only.spec.gpus.is_empty() => write!(f, "`{}`", only.host),
-            [only] => write!(f, "`{}`, GPUs {:?}", only.host, only.spec.gpus),
+            [only] if only.spec.claim.gpus.is_empty() => write!(f, "`{}`", only.host),
+            [only] => write!(f, "`{}`, GPUs {:?}", only.host, only.spec.claim.gpus),
             [first, .., last] => {
-                let gpus: usize = self.0.iter().map(|member| member.spec.gpus.len()).sum();
+                let gpus: usize = self.0.iter().map(|member| member.spec.claim.gpus.len()).sum();
                 write!(f, "`{}` to `{}`, {} members, {gpus} GPUs", first.host, last.host, self.0.len())
             }
             [] => f.write_str("no host"),
@@ -349,6 +374,13 @@ impl fmt::Display for Step {
             Step::StartUnit { record, .. } => {
                 write!(f, "start `{}` on {}", record.release, Places(&record.members))
             }
+            Step::AdoptUnit { record, .. } => write!(
+                f,
+                "adopted with its `{}` as generation {}: it runs on {}, and its records were lost",
+                record.release,
+                record.generation,
+                Places(&record.members)
+            ),
             Step::RestartUnit { generation, reason, .. } => {
                 write!(f, "start again as generation {generation}: {reason}")
             }
@@ -360,7 +392,7 @@ impl fmt::Display for Step {
             Step::StopUnit { .. } => f.write_str("drained; stop"),
             Step::ForgetUnit { .. } => f.write_str("stopped"),
             Step::EndStranger { host, .. } => {
-                write!(f, "still runs on `{host}`, which was given up with it: end it")
+                write!(f, "still runs on `{host}`, and nothing wants it any more: end it")
             }
         }
     }
@@ -391,6 +423,7 @@ impl Step {
             | Step::Unhold { .. }
             | Step::Scale { .. }
             | Step::SettleRepairs { .. }
+            | Step::AdoptUnit { .. }
             | Step::MarkReady { .. }
             | Step::RenameRelease { .. }
             | Step::DrainUnit { .. }
@@ -415,6 +448,7 @@ impl Step {
             | Step::Scale { stage, .. }
             | Step::SettleRepairs { stage } => Subject::Stage(stage.clone()),
             Step::StartUnit { unit, .. }
+            | Step::AdoptUnit { unit, .. }
             | Step::RestartUnit { unit, .. }
             | Step::AdmitUnit { unit, .. }
             | Step::MarkReady { unit, .. }

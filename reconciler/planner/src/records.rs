@@ -74,6 +74,17 @@ pub struct StageRecord {
     pub repairs: Repairs,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<Scale>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebuilt: Option<Rebuilt>,
+}
+
+/// That a stage's records were lost, and are made anew from what hosts run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rebuilt {
+    pub since: Timestamp,
+    /// Numbers below this one were given by the records that are lost: what hosts run under them was not given up.
+    pub below: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -224,7 +235,7 @@ pub struct MemberRecord {
     pub id: MemberId,
     pub pool: PoolName,
     pub host: Name,
-    /// CPU slots it takes on a host without accelerators; accelerators are in `spec.gpus`.
+    /// CPU slots it takes on a host without accelerators; accelerators are in `spec.claim.gpus`.
     pub cpu_slots: u32,
     /// The first of the ports it has for what members say to each other.
     pub first_port: u16,

@@ -2,10 +2,23 @@
 
 use std::sync::Arc;
 
-use denv_schema::wire::{MemberRoute, MemberState, Rotation, UnitRoute};
+use denv_schema::UnitId;
+use denv_schema::wire::{MemberRoute, MemberState, Rotation, UnitReport, UnitRoute};
 
 use crate::records::{MemberRecord, UnitPhase};
+use crate::strangers::{all_heard, is_orphan};
 use crate::world::World;
+
+/// Whether the records know every unit that gateways send to. Where records were lost they do not yet, and gateways that were
+/// told of what they know would drop the rest. A process that has listened for long knows all that there is to know.
+pub fn knows_what_serves(world: &World<'_>) -> bool {
+    let is_known = |(id, report): (&UnitId, &UnitReport)| {
+        let orphan = || id.parts().is_some_and(|(stage, number)| is_orphan(world.records, &stage, number));
+        !report.in_rotation || world.records.units.contains_key(id) || !orphan()
+    };
+    let mut gateways = world.observed.gateways.values().filter(|gateway| gateway.connected);
+    world.now >= all_heard(world) || gateways.all(|gateway| gateway.report.units.iter().all(is_known))
+}
 
 /// Every unit that gateways must know, in or out of rotation.
 pub fn routes(world: &World<'_>) -> Vec<UnitRoute> {

@@ -1,55 +1,138 @@
 //! Members that hosts run and no record knows: what is left of a unit that was given up with its host, when the host
-//! comes back after all.
+//! comes back after all; or, where the records were lost, what they were of.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use denv_schema::wire::{Action, Command, Generation, MemberReport, MemberState};
-use denv_schema::{MemberId, Name, UnitId};
+use denv_schema::wire::{Action, Command, Generation, MemberReport, MemberState, Rotation};
+use denv_schema::{MemberId, Name, StageId, UnitId};
+use jiff::{SignedDuration, Timestamp};
 
 use crate::plan::Step;
-use crate::records::Records;
+use crate::records::{Rebuilt, Records, UnitRecord};
 use crate::world::World;
 
-/// The connected hosts that run some, and what is to end of it: only what denv knows it gave up, because its number was
-/// given and will not be again. After a loss of the records nothing looks like that, and nothing ends.
-pub(crate) fn reap(world: &World<'_>) -> (BTreeSet<Name>, Vec<Step>) {
-    let known: BTreeSet<&MemberId> =
-        world.records.units.values().flat_map(|unit| &unit.members).map(|member| &member.id).collect();
-    let (mut hosts, mut steps) = (BTreeSet::new(), Vec::new());
-    for (host, observed) in world.observed.hosts.iter().filter(|(_, observed)| observed.connected) {
-        for (member, report) in observed.report.members.iter().filter(|(member, _)| !known.contains(member)) {
-            if report.state == MemberState::Stopped {
-                continue;
-            }
-            hosts.insert(host.clone());
-            steps.extend(end(world, host, member, report));
-        }
-    }
-    (hosts, steps)
+/// After the start of a process everybody who can has dialled in by then.
+const ALL_HEARD: SignedDuration = SignedDuration::from_secs(60);
+/// Hosts that are there have dialled in by then.
+const HOSTS_HEARD: SignedDuration = SignedDuration::from_secs(5);
+/// Gateways that are there have dialled in by then.
+const GATEWAYS_HEARD: SignedDuration = SignedDuration::from_secs(20);
+
+/// A member that no record knows, on a host that is connected.
+#[derive(Clone, Copy)]
+pub(crate) struct Stranger<'w> {
+    pub host: &'w Name,
+    pub member: &'w MemberId,
+    pub report: &'w MemberReport,
 }
 
-fn end(world: &World<'_>, host: &Name, member: &MemberId, report: &MemberReport) -> Option<Step> {
-    let unit = given(world.records, member).filter(|_| report.state != MemberState::Stopping)?;
-    let command = stop(member, report.generation);
-    let is_on_its_way = world.records.pending.contains(&command.id);
-    (!is_on_its_way).then(|| Step::EndStranger {
-        unit,
-        host: host.clone(),
-        member: member.clone(),
-        generation: report.generation,
+/// All there are. What has ended is none.
+pub(crate) fn of<'w>(world: &World<'w>) -> Vec<Stranger<'w>> {
+    let members = |unit: &'w Arc<UnitRecord>| unit.members.iter().map(|member| (&member.host, &member.id));
+    let known: BTreeSet<(&Name, &MemberId)> = world.records.units.values().flat_map(members).collect();
+    let mut found = Vec::new();
+    for (host, observed) in world.observed.hosts.iter().filter(|(_, observed)| observed.connected) {
+        let running = observed.report.members.iter().filter(|(_, it)| it.state != MemberState::Stopped);
+        let strangers = running.filter(|(member, _)| !known.contains(&(host, *member)));
+        found.extend(strangers.map(|(member, report)| Stranger { host, member, report }));
+    }
+    found
+}
+
+/// Whether the unit's number was given by records that are lost, as far as the records of now can tell: then nobody has
+/// given the unit up.
+pub(crate) fn is_orphan(records: &Records, stage: &StageId, number: u64) -> bool {
+    records.stages.get(stage).is_none_or(|record| {
+        number >= record.next_unit || record.rebuilt.is_some_and(|Rebuilt { below, .. }| number < below)
     })
+}
+
+/// The orphans among them, by unit, with the ranks of their members.
+pub(crate) fn orphans<'w>(
+    world: &World<'w>,
+    strangers: &[Stranger<'w>],
+) -> BTreeMap<UnitId, (StageId, BTreeMap<u32, Stranger<'w>>)> {
+    let mut found: BTreeMap<UnitId, (StageId, BTreeMap<u32, Stranger<'w>>)> = BTreeMap::new();
+    for stranger in strangers {
+        let Some((unit, rank)) = stranger.member.parts() else { continue };
+        let Some((stage, number)) = unit.parts() else { continue };
+        if is_orphan(world.records, &stage, number) && !world.records.units.contains_key(&unit) {
+            found.entry(unit).or_insert_with(|| (stage, BTreeMap::new())).1.insert(rank, *stranger);
+        }
+    }
+    found
+}
+
+/// What gateways say of a unit that is not in the records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    /// A gateway knows it, and may send to it soon.
+    pub known: bool,
+    /// It was on its way out.
+    pub leaving: bool,
+    /// A gateway sends to it, or has requests there.
+    pub served: bool,
+}
+
+/// What gateways say of it, in its generation; none, where there may be gateways and none has been heard.
+pub(crate) fn traffic(world: &World<'_>, unit: &UnitId, generation: Generation) -> Option<Traffic> {
+    let gateways = || world.observed.gateways.values();
+    let reports = || gateways().filter_map(|gateway| gateway.report.units.get(unit));
+    let reports = || reports().filter(|report| report.generation == generation);
+    let there_is_none = || gateways().next().is_none() && world.now >= gateways_heard(world);
+    let is_heard = gateways().any(|gateway| gateway.connected) || there_is_none();
+    is_heard.then(|| Traffic {
+        known: reports().next().is_some(),
+        leaving: reports().any(|report| report.rotation == Rotation::Out),
+        served: reports().any(|report| report.in_rotation || report.inflight > 0),
+    })
+}
+
+/// When a gateway that is there has dialled in.
+pub(crate) fn gateways_heard(world: &World<'_>) -> Timestamp {
+    world.observed.since + GATEWAYS_HEARD
+}
+
+/// When hosts that are there have dialled in.
+pub(crate) fn hosts_heard(world: &World<'_>) -> Timestamp {
+    world.observed.since + HOSTS_HEARD
+}
+
+/// When nobody who may still dial in is waited for any more.
+pub(crate) fn all_heard(world: &World<'_>) -> Timestamp {
+    world.observed.since + ALL_HEARD
+}
+
+/// What is to end of them: what denv knows it gave up, because its number was given and will not be again; and of orphans
+/// that could not be adopted what serves nobody. Nothing else ends.
+pub(crate) fn reap(world: &World<'_>, strangers: &[Stranger<'_>]) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for Stranger { host, member, report } in strangers {
+        let Some((unit, _)) = member.parts() else { continue };
+        let Some((stage, number)) = unit.parts() else { continue };
+        let known = traffic(world, &unit, report.generation).is_none_or(|traffic| traffic.known);
+        let ends = if is_orphan(world.records, &stage, number) {
+            let mut gateways = world.observed.gateways.values().peekable();
+            let all_speak = gateways.peek().is_some() && gateways.all(|gateway| gateway.connected);
+            world.now >= all_heard(world) && all_speak && !known
+        } else {
+            // One of the same name may be recorded elsewhere.
+            !known || !world.records.units.contains_key(&unit)
+        };
+        let is_on_its_way = || world.records.pending.contains(&stop(member, report.generation).id);
+        if ends && report.state != MemberState::Stopping && !is_on_its_way() {
+            steps.push(Step::EndStranger {
+                unit,
+                host: (*host).clone(),
+                member: (*member).clone(),
+                generation: report.generation,
+            });
+        }
+    }
+    steps
 }
 
 pub(crate) fn stop(member: &MemberId, generation: Generation) -> Command {
     Command::new(0, member.clone(), generation, Action::Stop {})
-}
-
-/// The unit that the member was of, if its number was given.
-fn given(records: &Records, member: &MemberId) -> Option<UnitId> {
-    records.stages.iter().find_map(|(stage, record)| {
-        let prefix = format!("{}.{}.", stage.environment, stage.stage);
-        let (number, _) = member.as_str().strip_prefix(&prefix)?.split_once('.')?;
-        let number = number.parse::<u64>().ok().filter(|number| *number < record.next_unit)?;
-        Some(UnitId::new(stage, number))
-    })
 }

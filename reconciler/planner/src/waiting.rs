@@ -14,6 +14,10 @@ use serde::{Deserialize, Serialize};
 pub enum WaitingOn {
     /// No domain of the fleet has what a unit needs.
     Room(Box<NoRoom>),
+    /// Hosts and gateways are dialling in, and may run or serve what the records can't say.
+    Recovery {
+        until: Timestamp,
+    },
     /// A host does not have yet what the release's units are started from.
     Prefetch(NotPrepared),
     /// No ports are left for another member there.
@@ -194,7 +198,8 @@ impl fmt::Display for NotPrepared {
 impl WaitingOn {
     pub fn until(&self) -> Option<Timestamp> {
         match self {
-            WaitingOn::SilentGateways { until, .. }
+            WaitingOn::Recovery { until }
+            | WaitingOn::SilentGateways { until, .. }
             | WaitingOn::Start { until, .. }
             | WaitingOn::Gateways { until, .. }
             | WaitingOn::Drain { until, .. }
@@ -229,6 +234,9 @@ impl fmt::Display for WaitingOn {
         match self {
             WaitingOn::Room(missing) => missing.fmt(f),
             WaitingOn::Prefetch(not_prepared) => not_prepared.fmt(f),
+            WaitingOn::Recovery { until } => {
+                write!(f, "hosts that may run it already are heard until {until}")
+            }
             WaitingOn::Ports { host } => {
                 write!(f, "all ports for members are taken on `{host}`; move units away from it")
             }
@@ -272,15 +280,7 @@ impl fmt::Display for WaitingOn {
                     "paused: {reason}; go on with `denv rollout resume`, go back with `denv rollout abort`"
                 )
             }
-            WaitingOn::Held { release, at: Some(at), reason } => write!(
-                f,
-                "held at `{at}`, because `{release}` failed: {reason}; commit another release, or `denv rollout retry`"
-            ),
-            WaitingOn::Held { release, at: None, reason } => write!(
-                f,
-                "held with nothing running, because `{release}` failed and no release succeeded before it: {reason}; \
-                 commit another release, or `denv rollout retry`"
-            ),
+            WaitingOn::Held { release, at, reason } => held(f, release, at.as_ref(), reason),
             WaitingOn::Repair { failures, until } => {
                 write!(f, "{failures} units failed in a row; the next is tried at {until}")
             }
@@ -333,4 +333,15 @@ fn silent(f: &mut fmt::Formatter<'_>, host: &Name, until: Option<Timestamp>) -> 
              leaves when the host is back"
         ),
     }
+}
+
+fn held(f: &mut fmt::Formatter<'_>, release: &Name, at: Option<&Name>, reason: &str) -> fmt::Result {
+    match at {
+        Some(at) => write!(f, "held at `{at}`, because `{release}` failed: {reason}")?,
+        None => write!(
+            f,
+            "held with nothing running, because `{release}` failed and no release succeeded before it: {reason}"
+        )?,
+    }
+    f.write_str("; commit another release, or `denv rollout retry`")
 }

@@ -157,7 +157,7 @@ fn member(world: &World<'_>, unit: &UnitRecord, record: &MemberRecord) -> Member
         member: record.id.clone(),
         pool: record.pool,
         host: record.host.clone(),
-        gpus: record.spec.gpus.clone(),
+        gpus: record.spec.claim.gpus.clone(),
         cpu_slots: record.cpu_slots,
         state: report.map(|report| report.state),
         restarts: report.map_or(0, |report| report.restarts),
@@ -176,7 +176,9 @@ pub(super) fn hosts(state: &State) -> Vec<HostView> {
             Some(slots) if gpus == 0 => {
                 format!("{}/{slots} CPU slots", members().map(|member| member.cpu_slots).sum::<u32>())
             }
-            _ => format!("{}/{gpus} GPUs", members().map(|member| member.spec.gpus.len()).sum::<usize>()),
+            _ => {
+                format!("{}/{gpus} GPUs", members().map(|member| member.spec.claim.gpus.len()).sum::<usize>())
+            }
         };
         HostView {
             host: name.clone(),

@@ -70,13 +70,13 @@ fn note(step: &Step, after: &denv_planner::Records, commit: &mut Commit) {
         }
         denv_planner::Subject::Unit(id) => {
             let record = after.units.get(&id);
-            if let Some(record) = record {
-                if let Some(stage) = after.stages.get(&record.stage) {
-                    commit.stages.insert(record.stage.clone(), stage.clone());
-                }
-                if matches!(step, Step::StartUnit { .. }) {
-                    commit.deployed.insert(record.release.clone(), record.template);
-                }
+            if let Some((stage, _)) = id.parts()
+                && let Some(record) = after.stages.get(&stage)
+            {
+                commit.stages.insert(stage, record.clone());
+            }
+            if let (Some(record), Step::StartUnit { .. } | Step::AdoptUnit { .. }) = (record, step) {
+                commit.deployed.insert(record.release.clone(), record.template);
             }
             commit.commands.extend(step.commands(after));
             commit.units.insert(id, record.cloned());
@@ -91,6 +91,7 @@ fn level(step: &Step) -> Level {
         | Step::AwaitDecision { .. }
         | Step::EndTrial { outcome: Outcome::Fail | Outcome::Inconclusive, .. }
         | Step::RestartUnit { .. }
+        | Step::AdoptUnit { .. }
         | Step::EndStranger { .. } => Level::Warning,
         Step::MoveDeployment { phase: Phase::RollingBack | Phase::RolledBack, .. } => Level::Warning,
         Step::DrainUnit { repair_at: Some(_), .. } | Step::DrainUnit { blame: Some(_), .. } => Level::Warning,

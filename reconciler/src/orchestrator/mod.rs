@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use denv_planner::actions::{Refusal, act, scale};
-use denv_planner::{Observed, Plan, Records, World, checker, plan, routes};
+use denv_planner::{Observed, Plan, Records, World, checker, knows_what_serves, plan, routes};
 use denv_schema::api::{Level, RolloutRequest, ScaleRequest};
 use denv_schema::wire::{CommandOutcome, CommandResult, Term};
 use denv_schema::{Catalog, Digest, Name, StageId};
@@ -212,20 +212,26 @@ impl Orchestrator {
         problem: Option<String>,
     ) {
         if let Some(catalog) = catalog {
-            let world = World { catalog, records: &self.records, observed: &observed, now: Timestamp::now() };
-            let routes = routes(&world);
-            let config = catalog.gateway_config();
-            let config_digest = Some(Digest::of(&config));
-            self.serving.send_if_modified(|serving| {
-                if serving.config_digest == config_digest && serving.routes == routes {
-                    return false;
-                }
-                *serving = Arc::new(Serving { config, config_digest, routes });
-                true
-            });
+            self.tell_gateways(catalog, &observed);
         }
         let (catalog, records) = (catalog.cloned(), self.records.clone());
         self.state.send_replace(Arc::new(State { catalog, records, observed, plan, problem }));
+    }
+
+    fn tell_gateways(&self, catalog: &Arc<Catalog>, observed: &Observed) {
+        let world = World { catalog, records: &self.records, observed, now: Timestamp::now() };
+        if !knows_what_serves(&world) {
+            return;
+        }
+        let (routes, config) = (routes(&world), catalog.gateway_config());
+        let config_digest = Some(Digest::of(&config));
+        self.serving.send_if_modified(|serving| {
+            if serving.config_digest == config_digest && serving.routes == routes {
+                return false;
+            }
+            *serving = Arc::new(Serving { config, config_digest, routes });
+            true
+        });
     }
 
     fn wake(&self, hosts: impl IntoIterator<Item = Name>) {

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use denv_schema::Name;
 use denv_schema::wire::Term;
+use jiff::Timestamp;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
@@ -74,13 +75,15 @@ impl Store {
         Store { tenant: tenant.to_string(), ..self.clone() }
     }
 
-    /// Takes the lead: a term higher than any before it. Those of lower terms can't write any more.
-    pub async fn lead(&self) -> Result<Term, StoreError> {
+    /// Takes the lead: a term higher than any before it. Those of lower terms can't write any more. It is not below the
+    /// clock's seconds, so that hosts follow also where the store that knew the terms before is lost.
+    pub async fn lead(&self, now: Timestamp) -> Result<Term, StoreError> {
         let row = sqlx::query(
-            "INSERT INTO leader (tenant, term) VALUES (?, 1)
-             ON CONFLICT (tenant) DO UPDATE SET term = term + 1 RETURNING term",
+            "INSERT INTO leader (tenant, term) VALUES (?, ?)
+             ON CONFLICT (tenant) DO UPDATE SET term = MAX(term + 1, excluded.term) RETURNING term",
         )
         .bind(&self.tenant)
+        .bind(now.as_second().max(1))
         .fetch_one(&self.write)
         .await?;
         Ok(from_i64(row.try_get(0)?))

@@ -17,7 +17,8 @@ async fn open(dir: &Path) -> Store {
 async fn a_deposed_leader_cannot_write() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path()).await;
-    let (old, new) = (store.lead().await.unwrap(), store.lead().await.unwrap());
+    let (old, new) =
+        (store.lead(Timestamp::UNIX_EPOCH).await.unwrap(), store.lead(Timestamp::UNIX_EPOCH).await.unwrap());
     assert_eq!((old, new), (1, 2));
     let stage: StageId = "chat/prod".parse().unwrap();
     let commit = || Commit { stages: [(stage.clone(), StageRecord::default())].into(), ..Commit::default() };
@@ -71,7 +72,7 @@ async fn usage_counts_once_however_often_it_is_sent() {
 async fn only_the_host_that_was_asked_can_answer() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path()).await;
-    let term = store.lead().await.unwrap();
+    let term = store.lead(Timestamp::UNIX_EPOCH).await.unwrap();
     let (asked, other): (Name, Name) = ("h1".parse().unwrap(), "h2".parse().unwrap());
     let command = denv_schema::wire::Command::new(0, "u.0".into(), 1, denv_schema::wire::Action::Stop {});
     let commit = Commit { commands: vec![(asked.clone(), "u".into(), command.clone())], ..Commit::default() };
@@ -89,7 +90,7 @@ async fn only_the_host_that_was_asked_can_answer() {
 async fn a_full_disk_is_said_so_and_nothing_is_half_written() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path()).await;
-    let term = store.lead().await.unwrap();
+    let term = store.lead(Timestamp::UNIX_EPOCH).await.unwrap();
     // As large as it is now, and no larger: to SQLite that is a full disk.
     sqlx::query("PRAGMA max_page_count = 1").execute(&store.write).await.unwrap();
     let stage: StageId = "chat/prod".parse().unwrap();

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{LaunchTemplate, command, sglang, vllm};
@@ -33,8 +34,35 @@ pub struct MemberPlace {
     pub address: String,
     /// Indices of its accelerators.
     pub gpus: Vec<u32>,
+    /// CPU slots it takes on a host without accelerators.
+    pub cpu_slots: u32,
     /// The first of its [`PORTS_OF_A_MEMBER`] ports.
     pub first_port: u16,
+}
+
+/// What a member has of its host. Hosts tell it back, so that records that are lost can be made anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Claim {
+    pub pool: PoolName,
+    /// Indices of its accelerators.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<u32>,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cpu_slots: u32,
+    pub first_port: u16,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+impl MemberPlace {
+    pub fn claim(&self) -> Claim {
+        let MemberPlace { pool, gpus, cpu_slots, first_port, .. } = self;
+        Claim { pool: *pool, gpus: gpus.clone(), cpu_slots: *cpu_slots, first_port: *first_port }
+    }
 }
 
 /// Over how many hosts a pool may be spread, with as many accelerators on each.

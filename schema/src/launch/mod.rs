@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use limits::EngineLimit;
-pub use member::{MemberPlace, PORTS_OF_A_MEMBER, PoolTemplate, Spread};
+pub use member::{Claim, MemberPlace, PORTS_OF_A_MEMBER, PoolTemplate, Spread};
 pub use placeholders::{PLACEHOLDERS, PORT, WEIGHTS};
 pub use reference::Reference;
 
@@ -98,8 +98,9 @@ pub struct LaunchSpec {
     pub metrics_path: Option<String>,
     pub start_timeout: Period,
     pub stop_timeout: Period,
-    /// Indices of the accelerators that are this member's.
-    pub gpus: Vec<u32>,
+    /// What of the host is this member's.
+    #[serde(default)]
+    pub claim: Claim,
 }
 
 impl fmt::Debug for LaunchSpec {
@@ -113,7 +114,7 @@ impl fmt::Debug for LaunchSpec {
             .field("metrics_path", &self.metrics_path)
             .field("start_timeout", &self.start_timeout)
             .field("stop_timeout", &self.stop_timeout)
-            .field("gpus", &self.gpus)
+            .field("claim", &self.claim)
             .finish()
     }
 }
@@ -200,7 +201,7 @@ impl LaunchTemplate {
             metrics_path: self.metrics_path.clone().filter(|_| serves),
             start_timeout: self.start_timeout,
             stop_timeout: self.stop_timeout,
-            gpus: gpus.clone(),
+            claim: member.place.claim(),
         };
         match self.engine {
             EngineKind::LlamaCpp => llama_cpp::at(&mut spec),

@@ -61,6 +61,7 @@ fn places(template: &LaunchTemplate, hosts: &[u32]) -> Vec<MemberPlace> {
                 host: format!("h{number}").parse().unwrap(),
                 address: format!("10.0.0.{number}"),
                 gpus: (0..pool.needs.gpus.unwrap_or(0) / hosts).collect(),
+                cpu_slots: 0,
                 first_port: 30_000,
             });
         }

@@ -46,10 +46,11 @@ impl Topology {
 }
 
 /// A part of a unit, by the field that says what it takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PoolName {
     /// Does all.
+    #[default]
     Replica,
     /// Reads prompts.
     Prefill,

@@ -148,6 +148,7 @@ impl Host {
                     spec: spec.digest(),
                     state: MemberState::Starting,
                     since: Timestamp::now(),
+                    claim: Some(spec.claim.clone()),
                     restarts: 0,
                     ends_in_a_row: 0,
                     reason: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use denv_agent::journal::{Desired, Entry};
 use denv_agent::supervisor::{Event, Policy, Supervised};
 use denv_schema::Digest;
-use denv_schema::launch::LaunchSpec;
+use denv_schema::launch::{Claim, LaunchSpec};
 use denv_schema::wire::{Generation, MemberReport, MemberState};
 use jiff::Timestamp;
 
@@ -48,12 +48,18 @@ impl Member {
         Member { generation, digest, spec: None, supervised, entered, since: now, coming: Vec::new() }
     }
 
+    fn claim(&self) -> Option<Claim> {
+        let spec = self.spec.as_ref().filter(|_| self.entered.1 != MemberState::Stopped)?;
+        Some(spec.claim.clone())
+    }
+
     pub(super) fn report(&self) -> MemberReport {
         MemberReport {
             generation: self.generation,
             spec: self.digest,
             state: self.supervised.state(),
             since: self.since,
+            claim: self.claim(),
             restarts: self.supervised.restarts(),
             ends_in_a_row: self.supervised.ends_in_a_row(),
             reason: self.supervised.reason().map(str::to_owned),

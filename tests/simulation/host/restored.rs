@@ -80,7 +80,7 @@ impl Host {
             self.engines.push(Engine {
                 member: id.clone(),
                 generation: reported.generation,
-                gpus: known.map_or_else(Vec::new, |spec| spec.gpus.clone()),
+                gpus: known.map_or_else(Vec::new, |spec| spec.claim.gpus.clone()),
                 age,
                 ending: None,
                 release: release(&spec.argv),

@@ -62,7 +62,7 @@ fn hourly(world: &World<'_>) -> BTreeMap<Currency, Decimal> {
             continue;
         };
         let count: usize = match price.per {
-            PricedBy::GpuHour => unit.members.iter().map(|member| member.spec.gpus.len()).sum(),
+            PricedBy::GpuHour => unit.members.iter().map(|member| member.spec.claim.gpus.len()).sum(),
             PricedBy::HostHour => unit.members.iter().filter(|member| hosts.insert(&member.host)).count(),
         };
         *costs.entry(price.currency).or_default() += price.amount.get() * Decimal::from(count);

@@ -153,6 +153,7 @@ impl<'w> Future<'w> {
             | Step::Unhold { .. }
             | Step::Scale { .. }
             | Step::SettleRepairs { .. }
+            | Step::AdoptUnit { .. }
             | Step::MarkReady { .. }
             | Step::RenameRelease { .. } => {}
         }
@@ -318,6 +319,7 @@ impl<'w> Future<'w> {
                 spec: member.digest,
                 state,
                 since,
+                claim: Some(member.spec.claim.clone()),
                 restarts: 0,
                 ends_in_a_row: 0,
                 reason: None,

@@ -129,7 +129,7 @@ impl MemberPlace {
         MemberPlace {
             pool: member.pool,
             host: member.host.clone(),
-            gpus: member.spec.gpus.clone(),
+            gpus: member.spec.claim.gpus.clone(),
             cpu_slots: member.cpu_slots,
         }
     }
@@ -341,6 +341,7 @@ impl<'w> Run<'w> {
             | Step::Unhold { .. }
             | Step::Scale { .. }
             | Step::SettleRepairs { .. }
+            | Step::AdoptUnit { .. }
             | Step::RenameRelease { .. }
             | Step::ForgetUnit { .. }
             | Step::EndStranger { .. } => return None,

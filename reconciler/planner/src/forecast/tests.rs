@@ -103,6 +103,7 @@ impl Scene {
                         spec: member.digest,
                         state: MemberState::Healthy,
                         since: scene.now,
+                        claim: Some(member.spec.claim.clone()),
                         restarts: 0,
                         ends_in_a_row: 0,
                         reason: None,

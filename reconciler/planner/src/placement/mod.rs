@@ -16,8 +16,8 @@ use crate::waiting::WaitingOn;
 
 use fit::{PoolNeed, fit};
 pub use survey::{DomainVerdict, FleetSurvey, survey};
-pub(crate) use usage::Usage;
 use usage::{Beside, Domain, FleetUsage, HostUsage, Resource};
+pub(crate) use usage::{Usage, address};
 
 /// A release, and what it means.
 #[derive(Clone, Copy)]
@@ -54,6 +54,7 @@ impl Placement {
             host: spot.host.clone(),
             address: spot.address.clone(),
             gpus: spot.gpus.clone(),
+            cpu_slots: spot.cpu_slots,
             first_port: spot.first_port,
         };
         self.spots.iter().map(place).collect()

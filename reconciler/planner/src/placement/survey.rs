@@ -45,7 +45,8 @@ const MOST: usize = 40;
 pub fn survey(world: &World<'_>, stage: &StageId) -> Vec<FleetSurvey> {
     let Some(spec) = world.catalog.stages.get(stage) else { return Vec::new() };
     let Some(release) = desired(world, stage, spec) else { return Vec::new() };
-    let usage = Usage::of(world, &strangers::reap(world).0);
+    let usage =
+        Usage::of(world, &strangers::of(world).iter().map(|stranger| stranger.host.clone()).collect());
     spec.fleets.iter().filter_map(|fleet| of_fleet(&usage, stage, &fleet.name, &release)).collect()
 }
 

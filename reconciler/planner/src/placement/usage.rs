@@ -193,14 +193,17 @@ impl<'w> Usage<'w> {
 
     fn take(&mut self, id: &'w UnitId, unit: &UnitRecord) {
         for member in &unit.members {
-            let amount =
-                if member.spec.gpus.is_empty() { member.cpu_slots } else { count(member.spec.gpus.len()) };
+            let amount = if member.spec.claim.gpus.is_empty() {
+                member.cpu_slots
+            } else {
+                count(member.spec.claim.gpus.len())
+            };
             let Some((fleet, at)) = self.places.get(&member.host) else { continue };
             let Some(fleet) = self.fleets.get_mut(fleet) else { continue };
             fleet.hosts[*at].held.push((id, amount));
         }
         let members = unit.members.iter();
-        let parts = members.map(|it| (&it.host, it.spec.gpus.as_slice(), it.cpu_slots, it.first_port));
+        let parts = members.map(|it| (&it.host, it.spec.claim.gpus.as_slice(), it.cpu_slots, it.first_port));
         self.occupy(&unit.stage, unit.template, parts);
     }
 
@@ -239,7 +242,7 @@ impl<'w> Usage<'w> {
             let Some(fleet) = self.fleets.get_mut(fleet) else { continue };
             let host = &mut fleet.hosts[at];
             let before = host.taken.len();
-            host.taken.retain(|gpu| !member.spec.gpus.contains(gpu));
+            host.taken.retain(|gpu| !member.spec.claim.gpus.contains(gpu));
             let (gpus, slots) = (count(before - host.taken.len()), member.cpu_slots.min(host.used_slots));
             host.used_slots -= slots;
             host.ports.retain(|port| *port != member.first_port);
@@ -394,7 +397,7 @@ fn is_set_aside(world: &World<'_>, host: &Name) -> bool {
 }
 
 /// The host of `host:port`.
-fn address(ingress: &str) -> &str {
+pub(crate) fn address(ingress: &str) -> &str {
     ingress.rsplit_once(':').map_or(ingress, |(host, _)| host.trim_matches(['[', ']']))
 }
 

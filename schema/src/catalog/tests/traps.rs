@@ -199,6 +199,7 @@ fn a_variable_is_in_no_debug() {
         host: "h".parse().unwrap(),
         address: String::new(),
         gpus: Vec::new(),
+        cpu_slots: 1,
         first_port: 0,
     };
     let template = &catalog.rendered.values().next().unwrap().template;

@@ -1,0 +1,118 @@
+//! The store is lost with all its records, while engines run and gateways serve.
+
+use std::collections::BTreeMap;
+
+use denv_planner::UnitPhase;
+use denv_schema::MemberId;
+use denv_schema::wire::Generation;
+
+use crate::events::Event;
+use crate::manifests::{FleetShape, Needs, Shape, StageShape, stage_id};
+use crate::world::Simulation;
+
+/// How often each generation of each member was started, on all hosts.
+fn starts(simulation: &Simulation) -> BTreeMap<(MemberId, Generation), u32> {
+    simulation.hosts.iter().flat_map(|host| host.starts.clone()).collect()
+}
+
+/// Units that a gateway sends to.
+fn served(simulation: &Simulation) -> usize {
+    let sends = |gateway: &crate::gateway::Gateway| {
+        let serving = simulation.serving();
+        serving.iter().filter(|(member, generation)| gateway.sends_to(member, *generation)).count()
+    };
+    simulation.gateways.iter().map(sends).min().unwrap_or(0)
+}
+
+#[test]
+fn what_runs_is_adopted_and_serves_on_without_a_start_or_a_rollout() {
+    let mut shape = Shape::simple(3, 0, false);
+    shape.fleets = vec![FleetShape { domain: 2, ..FleetShape::of_gpus(6, 4) }];
+    shape.stages = vec![StageShape { needs: Needs::Wide(8), ..shape.stages[0].clone() }];
+    let mut simulation = Simulation::new(shape, 101);
+    simulation.run(100);
+    let before = (starts(&simulation), simulation.units());
+    assert_eq!(before.1.len(), 2);
+    simulation.apply(Event::StoreLost);
+    for _ in 0..100 {
+        simulation.run(1);
+        assert_eq!(served(&simulation), 2, "{}", simulation.transcript());
+    }
+    assert_eq!((starts(&simulation), simulation.units()), before, "{}", simulation.transcript());
+    let record = &simulation.records.stages[&stage_id(0)];
+    assert_eq!(record.good.as_ref().unwrap().release.as_str(), "chat-good-0");
+    assert!(record.deployment.is_none(), "{}", simulation.transcript());
+    assert_eq!(simulation.ready(), 2);
+}
+
+#[test]
+fn what_was_under_way_goes_on_from_where_it_was() {
+    for seconds in 1..40 {
+        let mut simulation = Simulation::simple(3, 2, false, 102);
+        simulation.run(100);
+        simulation.apply(Event::Release(0, 1));
+        simulation.run(seconds);
+        simulation.apply(Event::StoreLost);
+        for _ in 0..250 {
+            simulation.run(1);
+            assert!(served(&simulation) >= 2, "after {seconds} s\n{}", simulation.transcript());
+        }
+        assert_eq!(
+            simulation.running(),
+            [("chat-good-1", 2)],
+            "after {seconds} s\n{}",
+            simulation.transcript()
+        );
+        assert_eq!(simulation.unsettled(), None);
+    }
+}
+
+#[test]
+fn a_host_that_was_away_then_keeps_its_unit_if_it_is_wanted() {
+    let mut simulation = Simulation::simple(3, 1, false, 103);
+    simulation.run(100);
+    let away = simulation.host_of_a_unit();
+    simulation.apply(Event::HostVanishes(away));
+    simulation.run(5);
+    simulation.apply(Event::StoreLost);
+    simulation.run(20);
+    simulation.apply(Event::HostReturns(away));
+    let before = starts(&simulation);
+    simulation.run(100);
+    assert_eq!(starts(&simulation), before, "{}", simulation.transcript());
+    assert_eq!(simulation.unsettled(), None);
+}
+
+#[test]
+fn one_that_is_away_for_longer_is_replaced_and_one_of_each_stays() {
+    let mut simulation = Simulation::simple(3, 1, false, 104);
+    simulation.run(100);
+    let away = simulation.host_of_a_unit();
+    simulation.apply(Event::HostVanishes(away));
+    simulation.apply(Event::StoreLost);
+    simulation.run(200);
+    assert_eq!(simulation.ready(), 2, "{}", simulation.transcript());
+    simulation.apply(Event::HostReturns(away));
+    simulation.run(100);
+    assert_eq!(simulation.unsettled(), None);
+}
+
+#[test]
+fn what_was_on_its_way_out_goes_out() {
+    let mut simulation = Simulation::simple(3, 2, false, 105);
+    simulation.run(100);
+    simulation.busy = true;
+    simulation.apply(Event::Scale(0, 1));
+    simulation.run(5);
+    let draining = |simulation: &Simulation| {
+        let mut units = simulation.records.units.values();
+        units.any(|unit| unit.phase == UnitPhase::Draining)
+    };
+    assert!(draining(&simulation), "{}", simulation.transcript());
+    simulation.apply(Event::StoreLost);
+    simulation.run(20);
+    assert_eq!(simulation.records.units.len(), 1, "{}", simulation.transcript());
+    simulation.busy = false;
+    simulation.run(100);
+    assert_eq!(simulation.unsettled(), None);
+}

@@ -42,6 +42,41 @@ fn a_broken_release_that_was_good_does_not_stand_in_the_way_of_the_next() {
     assert_eq!(simulation.running(), [("chat-good-1", 2)], "{}", simulation.transcript());
 }
 
+/// Two racks of two hosts with a unit each, and two units may be out at once.
+#[test]
+fn no_failure_domain_loses_more_than_its_share_of_a_batch() {
+    let mut shape = Shape::simple(4, 1, true);
+    shape.fleets[0].domain = 2;
+    shape.stages[0].max_unavailable = 2;
+    shape.stages[0].when = Some("stripe: failure-domain".to_owned());
+    let mut simulation = Simulation::new(shape, 27);
+    // By age, the second and the third to leave are of one rack.
+    for (open, units) in [(None, 2), (Some(3), 3), (Some(1), 4)] {
+        match open {
+            None => [1, 3].map(|host| simulation.apply(Event::HostCordoned(host))),
+            Some(host) => [simulation.apply(Event::HostUncordoned(host)), ()],
+        };
+        simulation.apply(Event::Scale(0, units));
+        simulation.run(100);
+    }
+    assert_eq!(simulation.ready(), 4, "{}", simulation.transcript());
+    simulation.apply(Event::Release(0, 1));
+    let mut most = 0;
+    for _ in 0..200 {
+        simulation.run(1);
+        let serving: Vec<_> = simulation.serving().into_iter().map(|(member, _)| member).collect();
+        let units = simulation.records.units.values();
+        let hosts = units.filter(|unit| serving.contains(&unit.front().id)).map(|unit| &unit.front().host);
+        let hosts: Vec<&str> = hosts.map(|host| host.as_str()).collect();
+        for rack in [["h00", "h01"], ["h02", "h03"]] {
+            assert!(rack.iter().any(|host| hosts.contains(host)), "{hosts:?}\n{}", simulation.transcript());
+        }
+        most = most.max(4 - hosts.len());
+    }
+    assert_eq!(most, 2, "{}", simulation.transcript());
+    assert_eq!(simulation.running(), [("chat-good-1", 4)], "{}", simulation.transcript());
+}
+
 #[test]
 fn what_a_deposed_leader_adds_is_refused() {
     let mut simulation = Simulation::simple(2, 2, false, 22);

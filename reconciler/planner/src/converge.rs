@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use denv_schema::launch::LaunchSpec;
-use denv_schema::manifest::{StageSpec, Strategy};
+use denv_schema::manifest::{StageSpec, Strategy, Stripe};
 use denv_schema::{Digest, MemberId, Name, StageId, UnitId};
 
 use crate::batches::batch;
@@ -77,8 +77,17 @@ pub(crate) fn converge(
         }
         let want = goal.units.get(fleet).copied().unwrap_or(0);
         let target = batch.get(fleet).copied().unwrap_or(0);
-        let turn =
-            Turn { template, stage, spec, fleet, want, target, back: goal.back, withheld: goal.withheld };
+        let turn = Turn {
+            template,
+            stage,
+            spec,
+            units,
+            fleet,
+            want,
+            target,
+            back: goal.back,
+            withheld: goal.withheld,
+        };
         let room = start(pass, &turn, goal, &sorted, repair_at);
         keep_rest(pass, &turn, goal, &sorted, repair_at.max(record.repairs.not_before).max(next));
         drain_others(pass, &turn, &sorted, &mut budget, room);
@@ -181,6 +190,8 @@ struct Turn<'a> {
     template: Option<Digest>,
     stage: &'a StageId,
     spec: &'a StageSpec,
+    /// All units of the stage.
+    units: &'a [Unit<'a>],
     fleet: &'a Name,
     want: u32,
     target: u32,
@@ -312,9 +323,7 @@ fn drain_others(
 ) {
     let ready_mine = count(sorted.mine.iter().filter(|unit| unit.is_ready()));
     let mut left = count(&sorted.others);
-    let mut order = sorted.others.clone();
-    order.sort_by_key(|unit| (unit.service, unit.record.created, unit.id));
-    for unit in order {
+    for unit in order(pass.world, turn, sorted) {
         if left <= turn.want.saturating_sub(turn.target) {
             return;
         }
@@ -346,6 +355,31 @@ fn drain_others(
         };
         pass.drain(unit, reason, None);
     }
+}
+
+/// The order in which units leave: first what serves nobody, then the oldest. Where the stage asks for it, one of each
+/// failure domain before the second of any, counted with those that are out already.
+fn order<'s, 'w>(world: &World<'w>, turn: &Turn<'_>, sorted: &Sorted<'s, 'w>) -> Vec<&'s Unit<'w>> {
+    let mut order = sorted.others.clone();
+    order.sort_by_key(|unit| (unit.service, unit.record.created, unit.id));
+    if turn.spec.rollout.stripe == Stripe::Fleet {
+        return order;
+    }
+    let domain = |unit: &Unit<'_>| world.failure_domain(&unit.record.front().host);
+    let mut out: BTreeMap<Option<&Name>, u32> = BTreeMap::new();
+    for unit in turn.units.iter().filter(|unit| !unit.is_ready()) {
+        *out.entry(domain(unit)).or_default() += 1;
+    }
+    let mut ranked: Vec<(Service, u32, &Unit<'_>)> = order
+        .into_iter()
+        .map(|unit| {
+            let out = out.entry(domain(unit)).or_default();
+            *out += 1;
+            (unit.service, *out, unit)
+        })
+        .collect();
+    ranked.sort_by_key(|(service, out, _)| (*service, *out));
+    ranked.into_iter().map(|(_, _, unit)| unit).collect()
 }
 
 /// Drains what is more than wanted: first what is not ready, then the youngest.

@@ -94,6 +94,13 @@ impl<'w> World<'w> {
         Some(domain(name, spec, self.observed.hosts.get(name)))
     }
 
+    /// What fails together with a host of the catalog: what its manifest says, or the host, or else its scale-up domain.
+    pub(crate) fn failure_domain(&self, host: &Name) -> Option<&'w Name> {
+        let spec = self.catalog.hosts.get(host)?;
+        let told = || self.observed.hosts.get(host)?.report.inventory.failure_domain.as_ref();
+        spec.failure_domain.as_ref().or_else(told).or_else(|| self.domain(host))
+    }
+
     /// Since when a host has been silent: now, while it is connected.
     pub(crate) fn silent_since(&self, host: &Name) -> Timestamp {
         match self.host(host) {

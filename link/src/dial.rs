@@ -12,13 +12,10 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint};
 
+use crate::alive;
 use crate::identity::Identity;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A peer that is gone without a word (a pulled cable) is noticed after these two together.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
-
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     #[error("cannot connect to `{address}`")]
@@ -50,6 +47,7 @@ pub async fn connect(
             .map_err(|source| DialError::Connect { address: address.to_owned(), source })?;
         // Small messages in both directions: waiting to fill packets would only add delay.
         let _ = stream.set_nodelay(true);
+        alive::watch(&stream);
         TlsConnector::from(config)
             .connect(server_name, stream)
             .await
@@ -89,8 +87,8 @@ pub async fn channel(
         std::future::ready(stream)
     });
     Endpoint::from_static("http://control-plane.denv.internal")
-        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
-        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .http2_keep_alive_interval(alive::DIALLER_ASKS)
+        .keep_alive_timeout(alive::DIALLER_WAITS)
         .keep_alive_while_idle(true)
         .connect_with_connector(connector)
         .await

@@ -3,6 +3,7 @@
 //!
 //! It refuses to know what is said over the link: messages are [`denv_schema::wire`]'s.
 
+pub mod alive;
 pub mod authority;
 mod codec;
 pub mod credentials;

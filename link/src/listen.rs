@@ -11,15 +11,21 @@ use futures::Stream;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use crate::alive;
 use crate::identity::Identity;
 
 /// A peer that does not finish its handshake in this time is dropped.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Handshakes at once. Each costs a processor a good while, and thousands of peers that come back together would leave
+/// nothing to those who are in already. The others wait with the system, where they cost nothing.
+const HANDSHAKES: usize = 64;
+/// A handshake that takes longer counts no more, so a slow one delays no other for longer than this.
+const COUNTED: Duration = Duration::from_millis(500);
 
 /// Who is at the other end. In tonic handlers it is found in the request's extensions.
 #[derive(Clone, Debug)]
@@ -43,16 +49,21 @@ impl Connected for Connection {
 }
 
 /// The connections that `listener` takes, until the stream is dropped. Each handshake uses the configuration of
-/// that moment, so a renewed certificate needs no restart, and a slow one delays no other.
+/// that moment, so a renewed certificate needs no restart.
 pub fn accept(
     listener: TcpListener,
     config: watch::Receiver<Arc<ServerConfig>>,
 ) -> impl Stream<Item = io::Result<Connection>> + Send + 'static {
     let (sender, receiver) = mpsc::channel(64);
     tokio::spawn(async move {
+        let crowd = Arc::new(Semaphore::new(HANDSHAKES));
         loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+            let accepted = async {
+                let place = Arc::clone(&crowd).acquire_owned().await.expect("nobody closes it");
+                (listener.accept().await, place)
+            };
+            let (accepted, place) = tokio::select! {
+                accepted = accepted => accepted,
                 () = sender.closed() => return,
             };
             let (stream, address) = match accepted {
@@ -67,7 +78,15 @@ pub fn accept(
             let acceptor = TlsAcceptor::from(config.borrow().clone());
             let sender = sender.clone();
             tokio::spawn(async move {
-                if let Some(connection) = shake_hands(acceptor, stream, address).await {
+                let mut handshake = std::pin::pin!(shake_hands(acceptor, stream, address));
+                let shaken = match tokio::time::timeout(COUNTED, &mut handshake).await {
+                    Ok(shaken) => shaken,
+                    Err(_) => {
+                        drop(place);
+                        handshake.await
+                    }
+                };
+                if let Some(connection) = shaken {
                     // The server is stopping when nobody takes the connection.
                     let _ = sender.send(Ok(connection)).await;
                 }
@@ -82,6 +101,7 @@ pub fn accept(
 async fn shake_hands(acceptor: TlsAcceptor, stream: TcpStream, address: SocketAddr) -> Option<Connection> {
     // Small messages in both directions: waiting to fill packets would only add delay.
     let _ = stream.set_nodelay(true);
+    alive::watch(&stream);
     match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => {
             let certificates = stream.get_ref().1.peer_certificates();

@@ -8,7 +8,8 @@ use denv_link::rpc::control_plane_client::ControlPlaneClient;
 use denv_link::{Identity, MAX_MESSAGE_BYTES};
 use denv_schema::quantity::Period;
 use denv_schema::wire::{
-    CommandResult, HostHello, HostInstruction, HostMessage, HostReport, REPORT_INTERVAL, SILENCE, TestRequest,
+    CommandResult, HOST_REPORT_INTERVAL, HostHello, HostInstruction, HostMessage, HostReport, SILENCE,
+    TestRequest,
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -149,7 +150,7 @@ impl Link {
         // A new stream begins with what is known.
         measures.mark_changed();
         let mut answered = 0;
-        let mut report_at = Instant::now() + REPORT_INTERVAL;
+        let mut report_at = Instant::now() + HOST_REPORT_INTERVAL;
         loop {
             let next = answers.borrow_and_update().after(answered).map(|(number, id, outcome)| {
                 (number, CommandResult { id: id.clone(), outcome: outcome.clone() })
@@ -159,6 +160,8 @@ impl Link {
                 if outbound.send(HostMessage::Result(result)).await.is_err() {
                     return;
                 }
+                // Whoever asked waits for what is seen of it, be it nothing new.
+                report_at = report_at.min(Instant::now() + COALESCE);
                 continue;
             }
             tokio::select! {
@@ -179,7 +182,7 @@ impl Link {
                     if outbound.send(HostMessage::Report(report)).await.is_err() {
                         return;
                     }
-                    report_at = Instant::now() + REPORT_INTERVAL;
+                    report_at = Instant::now() + HOST_REPORT_INTERVAL;
                 }
                 () = outbound.closed() => return,
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use denv_link::credentials::CredentialsError;
 use denv_link::enrolment::GRPC;
 use denv_link::rpc::control_plane_server::ControlPlaneServer;
-use denv_link::{Authority, Identity, MAX_MESSAGE_BYTES};
+use denv_link::{Authority, Identity, MAX_MESSAGE_BYTES, alive};
 use denv_schema::Name;
 use jiff::Timestamp;
 use rustls::ServerConfig;
@@ -19,10 +19,6 @@ use super::{Links, Service};
 
 /// How long the control plane's own certificate lasts. It needs nobody to renew it, so only its theft sets a limit.
 const LIFETIME: Duration = Duration::from_secs(86_400);
-/// A peer that is gone without a word is noticed after these two together.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
-
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error("cannot make the control plane's certificate")]
@@ -61,8 +57,8 @@ pub async fn serve(
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
     let served = Server::builder()
-        .http2_keepalive_interval(Some(KEEP_ALIVE_INTERVAL))
-        .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT))
+        .http2_keepalive_interval(Some(alive::LISTENER_ASKS))
+        .http2_keepalive_timeout(Some(alive::LISTENER_WAITS))
         .add_service(service)
         .serve_with_incoming_shutdown(denv_link::listen::accept(listener, current), stop.cancelled())
         .await;

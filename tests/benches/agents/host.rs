@@ -16,12 +16,12 @@ use denv_link::{Credentials, Identity, dial};
 use denv_schema::MemberId;
 use denv_schema::measures::HostMeasures;
 use denv_schema::wire::{
-    Action, Command, CommandOutcome, CommandResult, Gpu, HostHello, HostInstruction, HostMessage, HostReport,
-    Inventory, MemberReport, MemberState, REPORT_INTERVAL,
+    Action, Command, CommandOutcome, CommandResult, Gpu, HOST_REPORT_INTERVAL, HostHello, HostInstruction,
+    HostMessage, HostReport, Inventory, MemberReport, MemberState,
 };
 use futures::future::OptionFuture;
 use jiff::Timestamp;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -33,6 +33,8 @@ const GPUS: u32 = 8;
 
 /// What all hosts tell those who measure.
 pub(crate) struct Told {
+    /// So many hosts dial at once. This machine does both halves of each handshake, and real hosts do theirs by themselves.
+    pub(crate) dials: Semaphore,
     /// Hosts that the control plane has welcomed.
     pub(crate) welcomed: AtomicUsize,
     /// Each command that no host had ever been given before, once it is taken up.
@@ -40,6 +42,7 @@ pub(crate) struct Told {
 }
 
 /// A command that a host has just been given.
+#[derive(Clone, Copy)]
 pub(crate) struct Taken {
     pub(crate) at: Instant,
     pub(crate) is_start: bool,
@@ -83,6 +86,7 @@ impl Host {
 
     async fn session(&mut self, welcomed: &mut bool) -> anyhow::Result<Infallible> {
         let control_plane = Identity::control_plane(&self.credentials.identity()?.tenant);
+        let dialling = self.told.dials.acquire().await?;
         let config = Arc::new(self.credentials.client_config(&[GRPC])?);
         let mut client = ControlPlaneClient::new(dial::channel(&self.server, &control_plane, config).await?);
         let (outbound, messages) = mpsc::channel(4);
@@ -94,8 +98,9 @@ impl Host {
         };
         outbound.send(HostMessage::Hello(hello)).await?;
         let mut inbound = client.attach_host(ReceiverStream::new(messages)).await?.into_inner();
+        drop(dialling);
         outbound.send(HostMessage::Measured(HostMeasures::default())).await?;
-        let mut report_at = Instant::now() + REPORT_INTERVAL;
+        let mut report_at = Instant::now() + HOST_REPORT_INTERVAL;
         loop {
             let healthy_at = self.members.values().filter_map(|member| member.healthy_at).min();
             let healthy: OptionFuture<_> = healthy_at.map(tokio::time::sleep_until).into();
@@ -121,7 +126,7 @@ impl Host {
                 }
                 () = tokio::time::sleep_until(report_at) => {
                     outbound.send(HostMessage::Report(self.report())).await?;
-                    report_at = Instant::now() + REPORT_INTERVAL;
+                    report_at = Instant::now() + HOST_REPORT_INTERVAL;
                 }
             }
         }

@@ -19,13 +19,15 @@ use denv_tests::cluster::{Cluster, Layout};
 use denv_tests::programs;
 use jiff::Timestamp;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 
 use desired::{HOSTS, STAGES, UNITS};
 use host::{Host, Taken, Told};
 
 const PATIENCE: Duration = Duration::from_secs(300);
+/// Hosts that dial at once, on this machine.
+const DIALS: usize = 256;
 /// How long nothing changes while the work at rest is measured.
 const REST: Duration = Duration::from_secs(30);
 /// Files that each of the two processes opens beside the connections of hosts.
@@ -49,11 +51,16 @@ async fn main() -> anyhow::Result<()> {
     cluster.start_reconciler().await?;
     println!("{HOSTS} hosts, {} units, {}", STAGES * UNITS, load());
     let (sender, mut commands) = mpsc::unbounded_channel();
-    let told = Arc::new(Told { welcomed: AtomicUsize::new(0), commands: sender });
+    let told =
+        Arc::new(Told { dials: Semaphore::new(DIALS), welcomed: AtomicUsize::new(0), commands: sender });
     let began = Instant::now();
     begin(&cluster, &told)?;
     all_welcomed(&told).await?;
-    println!("  all hosts connected, from dialling all at once: {:.1?}", began.elapsed());
+    let connected = began.elapsed();
+    println!(
+        "  all hosts connected: {connected:.1?}, of which the reconciler worked {:.1?}",
+        worked(&cluster)?
+    );
     settled(&cluster, "one").await?;
     println!("  all units run: {:.1?}", began.elapsed());
     while commands.try_recv().is_ok() {}
@@ -151,29 +158,49 @@ async fn change(cluster: &mut Cluster, commands: &mut mpsc::UnboundedReceiver<Ta
     Ok(())
 }
 
-/// SIGKILL once all of a first batch have been told to start, so that what comes after it was planned after it.
+/// SIGKILL once a part of the hosts have been told to start. What is stopped for the others is planned by the next process.
 async fn kill(
     cluster: &mut Cluster,
     commands: &mut mpsc::UnboundedReceiver<Taken>,
     told: &Told,
 ) -> anyhow::Result<()> {
-    push(cluster, &desired::stages("one", "[10%, 100%]")).await?;
-    starts(commands, STAGES * UNITS / 10).await?;
+    push(cluster, &desired::stages("one", "[100%]")).await?;
+    starts(commands, STAGES * UNITS / 4).await?;
     cluster.reconciler.as_mut().context("the reconciler runs")?.crash()?;
     let killed = Instant::now();
     while commands.try_recv().is_ok() {}
-    let (started, first) = tokio::join!(cluster.start_reconciler(), commands.recv());
+    let (started, acted) = tokio::join!(cluster.start_reconciler(), acting(commands));
     started?;
-    let first = first.context("hosts run as long as this")?;
+    let (first, stop) = acted?;
     println!(
-        "  kill -9 in a rollout: the first new command {:.1?} after the start (wanted: at most 5 s)",
-        first.at - killed
+        "  kill -9 in a rollout: after the start, the first command {:.1?} (wanted: at most 5 s), the first that was planned \
+         then {:.1?}",
+        first - killed,
+        stop - killed
     );
     all_welcomed(told).await?;
-    println!("  all hosts connected again {:.1?}", killed.elapsed());
+    let connected = killed.elapsed();
+    println!(
+        "  all hosts connected again {connected:.1?}, of which the reconciler worked {:.1?}",
+        worked(cluster)?
+    );
     settled(cluster, "one").await?;
     println!("  the rollout done {:.1?}, {}", killed.elapsed(), load());
     Ok(())
+}
+
+/// When the first command was taken up, and when the first stop.
+async fn acting(commands: &mut mpsc::UnboundedReceiver<Taken>) -> anyhow::Result<(Instant, Instant)> {
+    let acting = async {
+        let first = commands.recv().await?;
+        let mut stop = Some(first).filter(|first| !first.is_start);
+        while stop.is_none() {
+            stop = Some(commands.recv().await?).filter(|taken| !taken.is_start);
+        }
+        Some((first.at, stop?.at))
+    };
+    let acted = tokio::time::timeout(PATIENCE, acting).await.context("nothing was told to any host")?;
+    acted.context("hosts run as long as this")
 }
 
 /// Gives the time of the push.

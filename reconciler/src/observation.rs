@@ -32,6 +32,8 @@ struct State {
 
 /// How long what was heard may stay unsaved: losing it costs a restarted process nothing but a moment.
 const SAVE_INTERVAL: Duration = Duration::from_secs(1);
+/// Saved as one. Decisions wait for the store meanwhile.
+const SAVED_AT_ONCE: usize = 200;
 
 impl Observation {
     /// What was known when the last process ended; nobody is connected yet.
@@ -69,8 +71,11 @@ impl Observation {
             state.hosts_speaking.insert(name.clone(), stream);
             let report = Arc::new(report);
             let observed = HostObserved { connected: true, last_seen: now, version, ingress, report };
-            state.observed.hosts.insert(name.clone(), observed);
-            state.unsaved_hosts.insert(name.clone());
+            let known = state.observed.hosts.insert(name.clone(), observed.clone());
+            // After a restart all hosts come at once, and few have anything new to say.
+            if known.is_none_or(|known| !says_the_same(&known, &observed)) {
+                state.unsaved_hosts.insert(name.clone());
+            }
             stream
         };
         self.tell();
@@ -222,25 +227,25 @@ impl Observation {
             let observed = &state.observed;
             let hosts: Vec<_> = hosts
                 .into_iter()
-                .filter_map(|name| Some((observed.hosts.get(&name)?.clone(), name)))
+                .filter_map(|name| observed.hosts.get(&name).cloned().map(|observed| (name, observed)))
                 .collect();
             let gateways: Vec<_> = gateways
                 .into_iter()
-                .filter_map(|name| Some((observed.gateways.get(&name)?.clone(), name)))
+                .filter_map(|name| observed.gateways.get(&name).cloned().map(|observed| (name, observed)))
                 .collect();
             (hosts, gateways)
         };
         let mut failed = None;
-        for (observed, name) in hosts {
-            if let Err(error) = store.save_host(&name, &observed).await {
-                // It is tried again, whether or not it changes.
-                self.lock().unsaved_hosts.insert(name);
+        // What could not be saved is tried again, whether or not it changes.
+        for hosts in hosts.chunks(SAVED_AT_ONCE) {
+            if let Err(error) = store.save_hosts(hosts).await {
+                self.lock().unsaved_hosts.extend(hosts.iter().map(|(name, _)| name.clone()));
                 failed = Some(error);
             }
         }
-        for (observed, name) in gateways {
-            if let Err(error) = store.save_gateway(&name, &observed).await {
-                self.lock().unsaved_gateways.insert(name);
+        for gateways in gateways.chunks(SAVED_AT_ONCE) {
+            if let Err(error) = store.save_gateways(gateways).await {
+                self.lock().unsaved_gateways.extend(gateways.iter().map(|(name, _)| name.clone()));
                 failed = Some(error);
             }
         }
@@ -254,6 +259,16 @@ impl Observation {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether nothing is other than it was, but that it is here.
+fn says_the_same(known: &HostObserved, observed: &HostObserved) -> bool {
+    let said = |host: &HostObserved| HostObserved {
+        connected: true,
+        last_seen: Timestamp::UNIX_EPOCH,
+        ..host.clone()
+    };
+    said(known) == said(observed)
 }
 
 #[cfg(test)]

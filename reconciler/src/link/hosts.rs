@@ -27,7 +27,6 @@ pub(super) async fn attach(
     let stream = link.observation.host_attached(&name, hello, now);
     let queue = link.queues.attach(&name);
     let asking = link.engines.attach(&name);
-    link.note(Role::Host, &name, Level::Normal, "connected").await;
     let (sender, receiver) = mpsc::channel(64);
     tokio::spawn(async move {
         let mut session = Session {
@@ -40,7 +39,9 @@ pub(super) async fn attach(
             prefetched: Vec::new(),
             asking,
         };
-        let ended = session.run(&queue, &mut messages).await;
+        // What a host is to do does not wait for the note.
+        let noted = link.note(Role::Host, &name, Level::Normal, "connected");
+        let (ended, ()) = tokio::join!(session.run(&queue, &mut messages), noted);
         let taken = std::mem::take(&mut session.taken);
         drop(session);
         if link.observation.host_detached(&name, stream, Timestamp::now()) {

@@ -5,7 +5,7 @@
 mod execute;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use denv_planner::actions::{Refusal, act, scale};
 use denv_planner::{Observed, Plan, Records, World, checker, knows_what_serves, plan, routes};
@@ -67,8 +67,9 @@ pub struct Orchestrator {
     pub doubtful: bool,
 }
 
-/// Reports come in bursts: what changes within this is planned at once.
+/// Reports come in bursts: what changes within this, at least, is planned at once.
 const GATHER: Duration = Duration::from_millis(20);
+const LONGEST_GATHER: Duration = Duration::from_millis(500);
 /// Between tries while the store can't be written.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 /// Plans of one pass: each carries the steps the one before made possible. A planner that needs more is at odds with
@@ -80,7 +81,11 @@ impl Orchestrator {
     pub async fn run(mut self) -> Result<(), StoreError> {
         let mut observed_changes = self.observation.changes();
         loop {
-            let wake_at = match self.pass().await {
+            let began = Instant::now();
+            let passed = self.pass().await;
+            // Where a pass takes long, half of the time is for those who are heard in it.
+            let gather = began.elapsed().clamp(GATHER, LONGEST_GATHER);
+            let wake_at = match passed {
                 Ok(wake_at) => wake_at,
                 Err(error @ StoreError::Deposed { .. }) => return Err(error),
                 Err(error) => {
@@ -107,7 +112,7 @@ impl Orchestrator {
                 Some(ask) = self.asks.recv() => self.asked(ask).await,
                 () = wake => {}
             }
-            tokio::time::sleep(GATHER).await;
+            tokio::time::sleep(gather).await;
             while let Ok(answer) = self.answers.try_recv() {
                 self.answered(answer);
             }

@@ -2,6 +2,7 @@ use denv_schema::api::{EventView, Level};
 use jiff::Timestamp;
 use sqlx::{Row as _, SqliteConnection};
 
+use super::gathered::Small;
 use super::{Store, StoreError};
 
 /// Something that happened, for people.
@@ -30,9 +31,7 @@ const KEPT: i64 = 100_000;
 
 impl Store {
     pub async fn note(&self, event: &Event) -> Result<(), StoreError> {
-        let mut tx = self.begin().await?;
-        let done = insert_event(&mut tx.0, &self.tenant, event).await;
-        tx.finish(done).await
+        self.write_small(Small::Note(event.clone())).await
     }
 
     /// Events, the oldest first.

@@ -6,8 +6,9 @@ use denv_link::Role;
 use denv_planner::{GatewayObserved, HostObserved};
 use denv_schema::{Digest, Name};
 use jiff::Timestamp;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sqlx::Row as _;
+use sqlx::{Row as _, SqliteConnection};
 
 use super::{Store, StoreError};
 
@@ -39,25 +40,38 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
-    pub async fn save_host(&self, name: &Name, observed: &HostObserved) -> Result<(), StoreError> {
+    pub async fn save_hosts(&self, hosts: &[(Name, HostObserved)]) -> Result<(), StoreError> {
         let sql = "INSERT INTO hosts (tenant, host, observed) VALUES (?, ?, ?)
                    ON CONFLICT (tenant, host) DO UPDATE SET observed = excluded.observed";
-        self.save(sql, name, serde_json::to_string(observed)?).await
+        self.save(sql, hosts).await
     }
 
-    pub async fn save_gateway(&self, name: &Name, observed: &GatewayObserved) -> Result<(), StoreError> {
+    pub async fn save_gateways(&self, gateways: &[(Name, GatewayObserved)]) -> Result<(), StoreError> {
         let sql = "INSERT INTO gateways (tenant, gateway, observed) VALUES (?, ?, ?)
                    ON CONFLICT (tenant, gateway) DO UPDATE SET observed = excluded.observed";
-        self.save(sql, name, serde_json::to_string(observed)?).await
+        self.save(sql, gateways).await
     }
 
-    async fn save(&self, sql: &'static str, name: &Name, observed: String) -> Result<(), StoreError> {
-        sqlx::query(sql)
-            .bind(&self.tenant)
-            .bind(name.to_string())
-            .bind(observed)
-            .execute(&self.write)
-            .await?;
+    async fn save<T: Serialize>(&self, sql: &'static str, observed: &[(Name, T)]) -> Result<(), StoreError> {
+        let mut tx = self.begin().await?;
+        let done = self.write_observed(&mut tx.0, sql, observed).await;
+        tx.finish(done).await
+    }
+
+    async fn write_observed<T: Serialize>(
+        &self,
+        tx: &mut SqliteConnection,
+        sql: &'static str,
+        observed: &[(Name, T)],
+    ) -> Result<(), StoreError> {
+        for (name, observed) in observed {
+            sqlx::query(sql)
+                .bind(&self.tenant)
+                .bind(name.to_string())
+                .bind(serde_json::to_string(observed)?)
+                .execute(&mut *tx)
+                .await?;
+        }
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! It refuses to know what the records mean.
 
 mod events;
+mod gathered;
 mod link;
 mod parity;
 mod records;
@@ -22,6 +23,8 @@ use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Row as _, Sqlite, SqlitePool};
 
+use gathered::Gathered;
+
 pub use events::{Event, EventQuery};
 pub use link::TokenGrant;
 pub use records::Commit;
@@ -32,6 +35,7 @@ pub struct Store {
     /// SQLite has one writer at a time: one connection queues writes fairly, where several would wait on locks.
     write: SqlitePool,
     read: SqlitePool,
+    gathered: Gathered,
     tenant: String,
 }
 
@@ -45,6 +49,8 @@ pub enum StoreError {
     Database(#[from] sqlx::Error),
     #[error("a record in the store cannot be read; it was written by a newer denv, or is damaged")]
     Record(#[from] serde_json::Error),
+    #[error("it was not written: the control plane is ending")]
+    Ending,
     #[error("another reconciler leads since term {theirs}; this one, of term {ours}, stops")]
     Deposed { ours: Term, theirs: Term },
 }
@@ -67,7 +73,7 @@ impl Store {
             .map_err(opened)?;
         migrator().run(&write).await.map_err(StoreError::Migrate)?;
         let read = SqlitePoolOptions::new().max_connections(2).connect_lazy_with(options);
-        Ok(Store { write, read, tenant: tenant.to_string() })
+        Ok(Store { write, read, gathered: Gathered::default(), tenant: tenant.to_string() })
     }
 
     /// The same store, for another tenant: nothing of one is seen through the other's.

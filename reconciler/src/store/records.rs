@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use sqlx::{Row as _, SqliteConnection};
 
 use super::events::insert_event;
+use super::gathered::Small;
 use super::{Event, Store, StoreError, from_i64, to_i64};
 
 /// What one decision changes. It is written whole or not at all.
@@ -236,19 +237,7 @@ impl Store {
 
     /// Notes a host's answer. Only the host whose queue holds the command can answer it.
     pub async fn answer(&self, host: &Name, result: &CommandResult) -> Result<(), StoreError> {
-        let (answer, reason) = match &result.outcome {
-            CommandOutcome::Accepted => ("accepted", None),
-            CommandOutcome::Refused { reason } => ("refused", Some(reason)),
-        };
-        sqlx::query("UPDATE commands SET answer = ?, reason = ? WHERE tenant = ? AND id = ? AND host = ?")
-            .bind(answer)
-            .bind(reason)
-            .bind(&self.tenant)
-            .bind(&result.id.0)
-            .bind(host.to_string())
-            .execute(&self.write)
-            .await?;
-        Ok(())
+        self.write_small(Small::Answer { host: host.clone(), result: result.clone() }).await
     }
 
     /// A stage's deployments, or all, the newest first.
@@ -269,4 +258,25 @@ impl Store {
         };
         rows.iter().map(read).collect()
     }
+}
+
+pub(super) async fn write_answer(
+    tx: &mut SqliteConnection,
+    tenant: &str,
+    host: &Name,
+    result: &CommandResult,
+) -> Result<(), StoreError> {
+    let (answer, reason) = match &result.outcome {
+        CommandOutcome::Accepted => ("accepted", None),
+        CommandOutcome::Refused { reason } => ("refused", Some(reason)),
+    };
+    sqlx::query("UPDATE commands SET answer = ?, reason = ? WHERE tenant = ? AND id = ? AND host = ?")
+        .bind(answer)
+        .bind(reason)
+        .bind(tenant)
+        .bind(&result.id.0)
+        .bind(host.to_string())
+        .execute(&mut *tx)
+        .await?;
+    Ok(())
 }

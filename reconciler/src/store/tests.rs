@@ -187,3 +187,29 @@ async fn the_last_run_of_a_suite_is_found_and_old_ones_are_dropped() {
     assert_eq!(found(Some(2), None).await, None);
     assert_eq!(store.answers(&stage, 2).await.unwrap(), None);
 }
+
+#[tokio::test]
+async fn what_waits_is_written_together_in_its_order_also_for_those_who_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await;
+    let event = |number: usize| Event {
+        at: Timestamp::UNIX_EPOCH,
+        subject: "host a".to_owned(),
+        level: denv_schema::api::Level::Normal,
+        message: number.to_string(),
+    };
+    let events: Vec<Event> = (0..100).map(event).collect();
+    let mut notes: Vec<_> = events.iter().map(|event| Box::pin(store.note(event))).collect();
+    // All wait; the first of them does not wait for its end.
+    for note in &mut notes {
+        assert!(futures::poll!(note).is_pending());
+    }
+    drop(notes.remove(0));
+    for written in futures::future::join_all(notes).await {
+        written.unwrap();
+    }
+    let query = EventQuery { limit: 1000, ..EventQuery::default() };
+    let read = store.events(&query).await.unwrap();
+    let read: Vec<&str> = read.iter().map(|event| event.message.as_str()).collect();
+    assert_eq!(read, (0..100).map(|number| number.to_string()).collect::<Vec<_>>());
+}

@@ -325,6 +325,7 @@ pub struct HostView {
     pub fleet: Name,
     /// `connected`, `silent` or `never-joined`.
     pub state: String,
+    /// When it was last there; of one that is connected, now. It need not have said anything for a minute.
     pub last_seen: Option<Timestamp>,
     pub version: Option<String>,
     pub ingress: Option<String>,

@@ -8,8 +8,10 @@ pub mod process;
 pub mod repository;
 pub mod traffic;
 
-use std::net::TcpListener;
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -32,10 +34,27 @@ pub fn programs() -> anyhow::Result<PathBuf> {
     Ok(folder.to_owned())
 }
 
-/// A port that is free at this moment.
+/// Below those that the system gives to connections and to whoever asks for any: only tests ask for these.
+const PORTS: std::ops::Range<u16> = 20_000..28_000;
+
+/// A port that is free, and that no other test on this machine is given while this process lives.
 pub fn free_port() -> anyhow::Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("loopback has a free port")?;
-    Ok(listener.local_addr().context("a listener has an address")?.port())
+    static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    let folder = std::env::temp_dir().join("denv-test-ports");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    // Processes begin at different places, so that they seldom meet.
+    let count = u32::from(PORTS.end - PORTS.start);
+    let first = std::process::id().wrapping_mul(97) % count;
+    for step in 0..count {
+        let port = PORTS.start + u16::try_from((first + step) % count)?;
+        let file = File::create(folder.join(port.to_string())).context("cannot claim a port")?;
+        if file.try_lock().is_err() || TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_err() {
+            continue;
+        }
+        HELD.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+        return Ok(port);
+    }
+    bail!("all ports from {} to {} are taken", PORTS.start, PORTS.end)
 }
 
 /// Asks again and again until there is an answer, or says what it waited for.

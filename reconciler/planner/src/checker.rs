@@ -148,12 +148,10 @@ pub fn check(world: &World<'_>, plan: &Plan) -> Vec<Violation> {
                 }
             }
             Step::EndStranger { unit, member, host, .. }
-                if world
-                    .records
+                if after
                     .units
-                    .values()
-                    .flat_map(|record| &record.members)
-                    .any(|of| of.id == *member && of.host == *host) =>
+                    .get(unit)
+                    .is_some_and(|of| of.members.iter().any(|of| of.id == *member && of.host == *host)) =>
             {
                 found.push(Violation::StoppedUndrained { unit: unit.clone() });
             }

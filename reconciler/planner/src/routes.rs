@@ -16,8 +16,11 @@ pub fn knows_what_serves(world: &World<'_>) -> bool {
         let orphan = || id.parts().is_some_and(|(stage, number)| is_orphan(world.records, &stage, number));
         !report.in_rotation || world.records.units.contains_key(id) || !orphan()
     };
-    let mut gateways = world.observed.gateways.values().filter(|gateway| gateway.connected);
-    world.now >= all_heard(world) || gateways.all(|gateway| gateway.report.units.iter().all(is_known))
+    let mut gateways = world.observed.gateways.values().filter(|gateway| gateway.connected).peekable();
+    // What is told before one is heard would be told to the first that dials in, whatever that one sends to.
+    let is_heard = gateways.peek().is_some();
+    world.now >= all_heard(world)
+        || is_heard && gateways.all(|gateway| gateway.report.units.iter().all(is_known))
 }
 
 /// Every unit that gateways must know, in or out of rotation.

@@ -201,7 +201,7 @@ pub(super) async fn units(
 
 pub(super) async fn hosts(Extracted(api): Shared, person: Person) -> Answer<List<HostView>> {
     person.must_somewhere(Access::Viewer)?;
-    list(views::hosts(&*api.world().await?))
+    list(views::hosts(&*api.world().await?, Timestamp::now()))
 }
 
 pub(super) async fn gateways(Extracted(api): Shared, person: Person) -> Answer<List<GatewayView>> {

@@ -7,6 +7,7 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use denv_gates::Outcome;
 use denv_schema::api::SourceState;
+use jiff::Timestamp;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -35,7 +36,7 @@ pub(super) async fn metrics(Extracted(api): Extracted<Arc<Api>>) -> impl IntoRes
         units.get_or_create(&labels).inc();
     }
     let hosts = gauge(&mut registry, "hosts", "Hosts by fleet and state");
-    for host in views::hosts(&state) {
+    for host in views::hosts(&state, Timestamp::now()) {
         hosts.get_or_create(&vec![("fleet", host.fleet.to_string()), ("state", host.state)]).inc();
     }
     let gateways = gauge(&mut registry, "gateways", "Gateways by state");

@@ -165,12 +165,20 @@ fn member(world: &World<'_>, unit: &UnitRecord, record: &MemberRecord) -> Member
     }
 }
 
-pub(super) fn hosts(state: &State) -> Vec<HostView> {
+pub(super) fn hosts(state: &State, now: Timestamp) -> Vec<HostView> {
     let Some(catalog) = state.catalog.as_ref() else { return Vec::new() };
+    let mut by_host: BTreeMap<&Name, Vec<(&UnitId, &MemberRecord)>> = BTreeMap::new();
+    for (id, member) in
+        state.records.units.iter().flat_map(|(id, unit)| unit.members.iter().map(move |it| (id, it)))
+    {
+        by_host.entry(&member.host).or_default().push((id, member));
+    }
     let view = |(name, spec): (&Name, &denv_schema::manifest::HostSpec)| {
         let observed = state.observed.hosts.get(name);
-        let here = || state.records.units.iter().filter(|(_, unit)| unit.is_on(name));
-        let members = || here().flat_map(|(_, unit)| &unit.members).filter(|member| member.host == *name);
+        let here = || by_host.get(name).into_iter().flatten();
+        let members = || here().map(|(_, member)| *member);
+        let mut units: Vec<UnitId> = here().map(|(id, _)| (*id).clone()).collect();
+        units.dedup();
         let gpus = observed.map_or(0, |host| host.report.inventory.gpus.len());
         let used = match spec.cpu_slots {
             Some(slots) if gpus == 0 => {
@@ -189,12 +197,12 @@ pub(super) fn hosts(state: &State) -> Vec<HostView> {
                 None => "never-joined",
             }
             .to_owned(),
-            last_seen: observed.map(|host| host.last_seen),
+            last_seen: observed.map(|host| if host.connected { now } else { host.last_seen }),
             version: observed.map(|host| host.version.clone()),
             ingress: observed.map(|host| host.ingress.clone()),
             cordoned: spec.cordoned,
             used,
-            units: here().map(|(id, _)| id.clone()).collect(),
+            units,
             problems: observed.map_or_else(Vec::new, |host| host.report.problems.clone()),
         }
     };

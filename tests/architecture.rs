@@ -49,9 +49,10 @@ const FLOORS: [(&str, &[&[&str]]); 3] = [
 ];
 
 /// What each crate may use of denv's own.
-const CRATES: [(&str, &[&str]); 11] = [
+const CRATES: [(&str, &[&str]); 12] = [
     ("schema", &[]),
     ("link", &["denv-schema"]),
+    ("weights", &["denv-schema"]),
     ("repository", &["denv-schema"]),
     ("forge", &[]),
     ("reconciler/gates", &["denv-schema"]),
@@ -69,9 +70,9 @@ const CRATES: [(&str, &[&str]); 11] = [
             "denv-schema",
         ],
     ),
-    ("agent", &["denv-link", "denv-schema"]),
+    ("agent", &["denv-link", "denv-schema", "denv-weights"]),
     ("gateway", &["denv-link", "denv-schema"]),
-    ("cli", &["denv-forge", "denv-gates", "denv-planner", "denv-repository", "denv-schema"]),
+    ("cli", &["denv-forge", "denv-gates", "denv-planner", "denv-repository", "denv-schema", "denv-weights"]),
 ];
 
 /// Names that say nothing of what a thing owns or does.

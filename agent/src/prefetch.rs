@@ -115,7 +115,7 @@ fn show(
 async fn prepare(weights: Arc<WeightStore>, artifact: Artifact) -> Result<(), String> {
     match artifact {
         Artifact::Weights(wanted) => {
-            weights.verify(wanted).await.map(drop).map_err(|error| error.to_string())
+            weights.prepare(wanted).await.map(drop).map_err(|error| error.to_string())
         }
         Artifact::Image(_) => Err("this denvd starts no engines from images".to_owned()),
     }

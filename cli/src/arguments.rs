@@ -25,6 +25,7 @@ use crate::snapshot::SnapshotVerb;
 use crate::source::Source;
 use crate::usage::Usage;
 use crate::validate::Validate;
+use crate::weights::WeightsVerb;
 use crate::why::Why;
 
 /// Runs inference engines as a Git repository says
@@ -59,6 +60,7 @@ pub(crate) enum Verb {
     Source(Source),
     Access(Access),
     Key(Key),
+    Weights(WeightsVerb),
     Usage(Usage),
     Events(Events),
     Schema(Schema),

@@ -3,7 +3,7 @@
 //! | floor | modules |
 //! | --- | --- |
 //! | top | `arguments`, `error` |
-//! | | one file a verb: `validate`, `diff`, `plan`, `apply` (with delete), `promote`, `snapshot`, `comment`, `get`, `describe`, `why`, `rollout`, `scale`, `host`, `gateway`, `source`, `access`, `key`, `usage`, `events`, `schema`, `explain`, `completion`, `version` |
+//! | | one file a verb: `validate`, `diff`, `plan`, `apply` (with delete), `promote`, `snapshot`, `comment`, `get`, `describe`, `why`, `rollout`, `scale`, `host`, `gateway`, `source`, `access`, `key`, `weights`, `usage`, `events`, `schema`, `explain`, `completion`, `version` |
 //! | | `client`: the control plane's HTTP API; `inputs`, `origin`: where manifests come from; `comparison`: how differences look; `resource`, `views`, `manifests`: how lists and their rows look |
 //! | bottom | `findings`; `output`, `table`, `text`, `time`, `random` |
 //!
@@ -48,6 +48,7 @@ mod usage;
 mod validate;
 mod version;
 mod views;
+mod weights;
 mod why;
 
 pub use arguments::Arguments;
@@ -93,6 +94,7 @@ async fn dispatch(arguments: Arguments, output: &mut Output) -> Result<Exit, Err
         Verb::Source(source) => source::run(&source, &connect(output)?, output).await,
         Verb::Access(access) => access::run(&access, output),
         Verb::Key(key) => key::run(&key, output),
+        Verb::Weights(weights) => weights::run(&weights, output),
         Verb::Usage(usage) => usage::run(&usage, &connect(output)?, output).await,
         Verb::Events(events) => events::run(&events, &connect(output)?, output).await,
         Verb::Schema(schema) => schema::run(&schema, output),

@@ -171,7 +171,7 @@ impl Member {
                 let (store, weights) = (self.host.weights.clone(), self.spec.weights.clone());
                 self.preparing = Some(Box::pin(async move {
                     let Some(weights) = weights else { return Ok(None) };
-                    store.verify(weights).await.map(Some).map_err(|error| error.to_string())
+                    store.prepare(weights).await.map(Some).map_err(|error| error.to_string())
                 }));
                 None
             }

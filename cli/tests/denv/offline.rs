@@ -233,3 +233,35 @@ fn fields_are_explained_and_definitions_printed() {
     assert_eq!(status, 0);
     assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["title"], "denv");
 }
+
+#[test]
+fn the_digest_of_weights_is_what_the_shell_makes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("tokenizer")).unwrap();
+    std::fs::write(folder.path().join("tokenizer/vocab.json"), "{}").unwrap();
+    std::fs::write(folder.path().join("model.safetensors"), "weights").unwrap();
+    std::fs::write(folder.path().join(".gitattributes"), "not of them").unwrap();
+    let of = |arguments: &[&str]| {
+        let (status, out, err) =
+            run(denv().current_dir(folder.path()).args(["weights", "digest"]).args(arguments));
+        assert_eq!((status, err.as_str()), (0, ""), "{out}");
+        out
+    };
+    let sums = of(&["-o", "sums", "."]);
+    assert_snapshot!(sums, @"
+    9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c  ./model.safetensors
+    44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a  ./tokenizer/vocab.json
+    ");
+    assert_eq!(of(&["."]), format!("{}\n", Digest::of_bytes(sums.as_bytes())));
+    let json: Value = serde_json::from_str(&of(&["-o", "json", "model.safetensors"])).unwrap();
+    let digest = Digest::of_bytes(b"weights").to_string();
+    let file = serde_json::json!({"name": "model.safetensors", "digest": digest, "bytes": 7});
+    assert_eq!(json, serde_json::json!({"digest": digest, "bytes": 7, "files": [file]}));
+
+    let (status, out, err) = run(denv().args(["weights", "digest", "/nowhere"]));
+    assert_eq!((status, out.as_str()), (2, ""));
+    assert_snapshot!(err, @"
+    error: `/nowhere` cannot be read: No such file or directory (os error 2)
+    hint: name a file or folder that you may read
+    ");
+}

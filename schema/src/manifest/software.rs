@@ -165,8 +165,8 @@ pub struct Weights {
         extend("patternErrorMessage" = "a source is `file:` and a path, without spaces: `file:model.gguf` or `file:/srv/model.gguf`; or it is like `s3://bucket/path`, `https://host/path` or `hf:owner/name`, without a user or password")
     )]
     pub source: String,
-    /// The file's SHA-256; it is verified before an engine sees the file. Of a folder, that of what
-    /// `find . -type f | sort | xargs sha256sum` prints in it.
+    /// The file's SHA-256, or of a folder, that of its listing: what `denv weights digest PATH` prints. It is verified before an
+    /// engine sees anything.
     pub digest: Digest,
 }
 

@@ -90,6 +90,7 @@ fn configure(control_plane: &FakeControlPlane, ingress: &str) {
                 host: "host-1".parse().unwrap(),
                 ingress: ingress.to_owned(),
                 member: denv_schema::MemberId::new(&unit, 0),
+                health: "/health".to_owned(),
             },
             prefill: None,
             unit,

@@ -11,9 +11,12 @@
 //!
 //! What clients may rely on, and what is not obvious:
 //!
-//! - Bodies pass byte for byte, but for two things: the model's name in a request, where the engine knows the
-//!   model by another one, and the wish for usage, which is put into streaming requests without it; the chunk that
-//!   it adds to the answer is taken out. The `model` field of an answer is what the engine wrote.
+//! - Bodies pass byte for byte, but for three things: the model's name in a request, where the engine knows the
+//!   model by another one; the wish for usage, which is put into streaming requests without it, and the chunk that
+//!   it adds to the answer is taken out; and, to units of two pools, what their engine needs to hand over from one to
+//!   the other. The `model` field of an answer is what the engine wrote.
+//! - A unit of two pools is one thing: in rotation while both are well, and a request that one of them fails is run
+//!   again, prefill and all, on another unit. A client that leaves is forgotten by both.
 //! - A request that no client has seen a byte of is run again on another unit when its unit fails, whether the
 //!   engine had begun or not: a chat completion changes nothing. At most three engines begin one request. After the
 //!   first byte it never is: the stream ends with an error event, `"code":"retryable"`, and without `[DONE]`.

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::launch::{Claim, LaunchSpec};
+use crate::launch::{Claim, HandOver, LaunchSpec};
 use crate::measures::{GatewayMeasures, HostMeasures};
 use crate::{Digest, MemberId, Name, StageId, UnitId};
 
@@ -354,10 +354,19 @@ pub struct UnitRoute {
     /// The member that takes requests; of a unit of two pools, that which writes the answers.
     #[serde(flatten)]
     pub at: MemberRoute,
-    /// The member that reads prompts, in a unit of two pools.
+    /// The member that is asked first, in a unit of two pools whose engine leaves that to gateways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prefill: Option<MemberRoute>,
+    pub prefill: Option<PrefillRoute>,
     pub rotation: Rotation,
+}
+
+/// The prefill member of a unit, and how what it has read is brought to the decode member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PrefillRoute {
+    #[serde(flatten)]
+    pub at: MemberRoute,
+    pub hand_over: HandOver,
 }
 
 /// A member as gateways reach it.
@@ -369,6 +378,8 @@ pub struct MemberRoute {
     /// `host:port` of that host's ingress.
     pub ingress: String,
     pub member: MemberId,
+    /// The path at which its engine says whether it can serve.
+    pub health: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -27,6 +27,7 @@ fn spec(model: &str) -> LaunchSpec {
         start_timeout: Period::from_secs(10),
         stop_timeout: Period::from_secs(10),
         claim: Claim::default(),
+        hand_over: None,
     }
 }
 

@@ -94,6 +94,7 @@ pub(crate) fn spec(arguments: &[&str]) -> LaunchSpec {
         start_timeout: Period::from_secs(10),
         stop_timeout: Period::from_secs(5),
         claim: Claim::default(),
+        hand_over: None,
     }
 }
 

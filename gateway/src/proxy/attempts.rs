@@ -2,7 +2,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use http::response::Parts;
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
 
 use crate::admission::Model;
@@ -11,9 +11,9 @@ use crate::request::ChatRequest;
 use crate::units::{Connection, Lease, NoUnit, SendError, Unit};
 
 use super::Proxy;
+use super::ask::{Ask, AskError, NOT_BEGUN};
 use super::body::BodyError;
 use super::error::ProxyError;
-use super::patience::heard_from;
 use super::settlement::Settlement;
 
 /// The tries of one request: which units had it, and whether it may be tried again.
@@ -39,8 +39,6 @@ pub(super) struct Begun {
     pub(super) lease: Lease,
 }
 
-/// By this header an ingress says that the engine never saw the request.
-const NOT_BEGUN: HeaderName = HeaderName::from_static("x-denv-not-begun");
 /// How many engines may work on one request, one after the other. It bounds what a request that kills engines can
 /// do.
 const MAX_BEGUN: u32 = 3;
@@ -67,29 +65,24 @@ impl<'a> Attempts<'a> {
     ) -> Result<Begun, ProxyError> {
         let mut lease = self.acquire()?;
         loop {
+            settlement.on(lease.unit());
+            let silence = self.proxy.engine_silence;
+            let ask = Ask { lease: &lease, chat, headers, silence };
+            let begun = ask.begin(settlement).await;
             let unit = lease.unit();
-            settlement.on(unit);
-            let body = chat.body_for(&unit.route.model);
-            let sent = heard_from(unit, self.proxy.engine_silence, lease.send(headers.clone(), body)).await;
-            let sent = sent.inspect_err(|_| unit.tally().failed())?;
-            let sent = match sent {
-                Ok(sent) => sent,
-                Err(lost) => {
-                    unit.tally().unreached();
-                    self.ended_early(unit, &lost)?;
-                    drop(lease);
-                    lease = self.acquire()?;
-                    continue;
+            match begun {
+                Err(AskError::GivenUp(error)) => {
+                    unit.tally().failed();
+                    return Err(error);
                 }
-            };
-            match sent {
-                Err(SendError::Connect(error)) => {
+                Err(AskError::Body(error)) => self.broke_off(&lease, error)?,
+                Err(AskError::Send(SendError::Connect(error))) => {
                     note(unit, "cannot be reached", &error);
                     unit.tally().unreached();
                     unit.eject();
                     self.again(unit, RetryReason::NotConnected, ProxyError::NoUnit(NoUnit::NoneReady));
                 }
-                Err(SendError::Ended { reused, source }) => {
+                Err(AskError::Send(SendError::Ended { reused, source })) => {
                     note(unit, "ended before it answered", &source);
                     unit.doubt();
                     if reused {
@@ -136,7 +129,9 @@ impl<'a> Attempts<'a> {
     pub(super) fn broke_off(&mut self, lease: &Lease, error: BodyError) -> Result<(), ProxyError> {
         match error {
             BodyError::UnitLost(_) => lease.unit().tally().unreached(),
-            BodyError::TooLarge | BodyError::Broken(_) | BodyError::Empty => lease.unit().tally().failed(),
+            BodyError::TooLarge | BodyError::Broken(_) | BodyError::Empty | BodyError::NotHandedOver(_) => {
+                lease.unit().tally().failed()
+            }
         }
         self.ended_early(lease.unit(), &error)
     }

@@ -17,6 +17,8 @@ pub(super) enum BodyError {
     Broken(#[from] hyper::Error),
     #[error("the body was empty")]
     Empty,
+    #[error("what the prefill member answered hands nothing over")]
+    NotHandedOver(#[source] serde_json::Error),
     #[error(transparent)]
     UnitLost(#[from] super::patience::UnitLost),
 }
@@ -24,7 +26,9 @@ pub(super) enum BodyError {
 pub(super) async fn read_request(body: Incoming) -> Result<Bytes, ProxyError> {
     read(body, MAX_REQUEST_BYTES).await.map_err(|error| match error {
         BodyError::TooLarge => ProxyError::RequestTooLarge,
-        BodyError::Broken(_) | BodyError::Empty | BodyError::UnitLost(_) => ProxyError::RequestBroken,
+        BodyError::Broken(_) | BodyError::Empty | BodyError::NotHandedOver(_) | BodyError::UnitLost(_) => {
+            ProxyError::RequestBroken
+        }
     })
 }
 

@@ -72,7 +72,7 @@ impl Exchange<'_> {
             let Begun { head, mut body, connection, lease } =
                 attempts.begin(&self.chat, &self.headers, settlement).await?;
             let broken = if head.status == StatusCode::OK && is_event_stream(&head.headers) {
-                let first = heard_from(lease.unit(), silence, first_data(&mut body)).await;
+                let first = heard_from(connection.member(), silence, first_data(&mut body)).await;
                 let first = first.inspect_err(|_| lease.unit().tally().failed())?;
                 match first.unwrap_or_else(|lost| Err(lost.into())) {
                     Ok(first) => {
@@ -82,7 +82,7 @@ impl Exchange<'_> {
                     Err(error) => error,
                 }
             } else {
-                let whole = heard_from(lease.unit(), silence, read_answer(body)).await;
+                let whole = heard_from(connection.member(), silence, read_answer(body)).await;
                 let whole = whole.inspect_err(|_| lease.unit().tally().failed())?;
                 match whole.unwrap_or_else(|lost| Err(lost.into())) {
                     Ok(whole) => {

@@ -4,6 +4,7 @@
 //! It owns the order of these. It refuses to know sockets, and how errors look to clients.
 
 mod answer;
+mod ask;
 mod attempts;
 mod body;
 mod error;

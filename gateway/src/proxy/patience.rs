@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::units::Unit;
+use crate::units::Member;
 
 use super::error::ProxyError;
 
-/// The host of the unit that works on the request can't be reached any more.
+/// The host of the member that works on the request can't be reached any more.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the unit's host cannot be reached")]
 pub(super) struct UnitLost;
@@ -16,10 +16,10 @@ pub(super) struct UnitLost;
 /// How often a wait looks whether the unit is still there.
 pub(super) const LOOK: Duration = Duration::from_secs(2);
 
-/// Waits for what a unit says: for at most `silence`, and only while its host can be reached. A partition breaks no
+/// Waits for what a member of a unit says: for at most `silence`, and only while its host can be reached. A partition breaks no
 /// connection, so without this its requests would wait for as long as an engine may think.
 pub(super) async fn heard_from<T>(
-    unit: &Unit,
+    member: &Member,
     silence: Duration,
     said: impl Future<Output = T>,
 ) -> Result<Result<T, UnitLost>, ProxyError> {
@@ -29,7 +29,7 @@ pub(super) async fn heard_from<T>(
         match tokio::time::timeout(left.min(LOOK), &mut said).await {
             Ok(said) => return Ok(Ok(said)),
             Err(_) if began.elapsed() >= silence => return Err(ProxyError::EngineSilent),
-            Err(_) if unit.is_lost() => return Ok(Err(UnitLost)),
+            Err(_) if member.is_lost() => return Ok(Err(UnitLost)),
             Err(_) => {}
         }
     }

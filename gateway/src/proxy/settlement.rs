@@ -21,6 +21,8 @@ pub(super) struct Settlement {
     estimated_input: u64,
     /// The unit that works on it, once there is one, and since when.
     unit: Option<(Arc<Unit>, Instant)>,
+    /// How much of the prompt the prefill member had in its cache, where there was one.
+    prefill_cached: Option<u64>,
     open: bool,
 }
 
@@ -32,12 +34,28 @@ impl Settlement {
         request: String,
         estimated_input: u64,
     ) -> Self {
-        Settlement { proxy, grant, model, request, estimated_input, unit: None, open: true }
+        Settlement {
+            proxy,
+            grant,
+            model,
+            request,
+            estimated_input,
+            unit: None,
+            prefill_cached: None,
+            open: true,
+        }
     }
 
     /// It is given to a unit, or to another one.
     pub(super) fn on(&mut self, unit: &Arc<Unit>) {
         self.unit = Some((unit.clone(), Instant::now()));
+        self.prefill_cached = None;
+    }
+
+    /// The prefill member counted this. Only it knows what it had in its cache: decode members count what they were handed as
+    /// computed, or as cached, as engines see fit.
+    pub(super) fn prefilled(&mut self, usage: Option<TokenCounts>) {
+        self.prefill_cached = usage.map(|usage| usage.cached_input);
     }
 
     /// The unit that works on it, and since when.
@@ -65,6 +83,7 @@ impl Settlement {
         outcome: RequestOutcome,
     ) -> Result<(), ProxyError> {
         self.open = false;
+        let usage = usage.map(|usage| self.as_prefilled(usage));
         let tokens = usage.unwrap_or(TokenCounts { input: self.estimated_input, ..TokenCounts::default() });
         let Some(record) = self.usage_record(tokens, outcome) else { return Ok(()) };
         self.proxy.meter.record(&record)?;
@@ -82,10 +101,18 @@ impl Settlement {
         if !std::mem::replace(&mut self.open, false) {
             return;
         }
+        let usage = usage.map(|usage| self.as_prefilled(usage));
         let tokens = usage.unwrap_or(estimate);
         let Some(record) = self.usage_record(tokens, outcome) else { return };
         self.proxy.meter.record_served(record);
         self.count(usage, tokens, outcome);
+    }
+
+    fn as_prefilled(&self, usage: TokenCounts) -> TokenCounts {
+        let Some(cached) = self.prefill_cached else { return usage };
+        let prompt = usage.input + usage.cached_input;
+        let cached_input = cached.min(prompt);
+        TokenCounts { input: prompt - cached_input, cached_input, ..usage }
     }
 
     fn count(&self, usage: Option<TokenCounts>, tokens: TokenCounts, outcome: RequestOutcome) {

@@ -148,7 +148,8 @@ impl AnswerStream {
             if deadline <= now {
                 return Some(&ProxyError::EngineSilent);
             }
-            let is_lost = self.upstream.as_ref().is_some_and(|upstream| upstream.lease.unit().is_lost());
+            let is_lost =
+                self.upstream.as_ref().is_some_and(|upstream| upstream.connection.member().is_lost());
             // New connections may fail while one that stands carries on.
             if is_lost && self.heard + LOST_PATIENCE <= now {
                 return Some(&UnitLost);

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use denv_link::dial::DialError;
 use http_body_util::BodyExt as _;
 
+use super::member::{Connection, Member};
 use super::transport::ConnectError;
-use super::unit::{Connection, Unit};
+use super::unit::Unit;
 
 /// Puts the unit into rotation whenever the control plane wants it there and it passes a check, and takes it out
 /// when it fails one. It is asked again and again, and at once when it was doubted: a host that stops without a
@@ -40,15 +41,12 @@ async fn recover(unit: &Unit) {
                 tracing::info!(unit = %unit.route.unit, generation = unit.route.generation, "in rotation");
                 unit.passed();
             }
-            Err(error) => {
+            Err(failed) => {
                 if failures == 0 {
-                    let error = &error as &dyn Error;
-                    tracing::warn!(unit = %unit.route.unit, error, "not in rotation: the unit fails its check");
+                    failed.tell("not in rotation");
                 }
                 // It failed before, or it would be in rotation.
-                if error.is_of_the_host() {
-                    unit.lose();
-                }
+                failed.tell_the_lost();
                 let pause = (FIRST_RECHECK * 2u32.saturating_pow(failures)).min(RECHECK_INTERVAL);
                 tokio::time::sleep(pause).await;
                 failures = (failures + 1).min(8);
@@ -63,29 +61,14 @@ async fn watch(unit: &Unit) {
     if !in_rotation && unit.inflight() == 0 {
         return;
     }
-    // A kept connection spares both sides a handshake. That it fails says little, so a new one has the last word;
-    // and an engine may be too busy to answer in time, which is no reason to make its neighbours busier.
-    let first = match unit.kept() {
-        Some(kept) => ask(unit, kept).await,
-        None => check(unit).await,
-    };
-    let error = match first {
-        Ok(()) => return,
-        Err(error @ CheckError::Unhealthy(_)) => error,
-        Err(_) => match check(unit).await {
-            Ok(()) => return,
-            Err(error) => error,
-        },
-    };
+    let Err(failed) = check_quickly(unit).await else { return };
     if in_rotation && unit.is_wanted() && unit.is_healthy() {
-        tracing::warn!(unit = %unit.route.unit, error = &error as &dyn Error, "left rotation");
+        failed.tell("left rotation");
     }
     if in_rotation {
         unit.eject();
     }
-    if error.is_of_the_host() {
-        unit.lose();
-    }
+    failed.tell_the_lost();
 }
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -106,24 +89,61 @@ enum CheckError {
     TimedOut,
 }
 
-impl CheckError {
-    /// The host can't be reached, so what was asked of it may never be answered.
-    fn is_of_the_host(&self) -> bool {
-        matches!(
-            self,
-            CheckError::Connect(ConnectError::Dial(DialError::Connect { .. } | DialError::TimedOut { .. }))
-        )
+/// A member that fails its check.
+struct Failed<'a> {
+    member: &'a Arc<Member>,
+    error: CheckError,
+}
+
+impl Failed<'_> {
+    fn tell(&self, what: &str) {
+        let error = &self.error as &dyn Error;
+        tracing::warn!(member = %self.member.route.member, error, "{what}: a member of the unit fails its check");
+    }
+
+    /// Where the host can't be reached, what was asked of the member may never be answered.
+    fn tell_the_lost(&self) {
+        if let CheckError::Connect(ConnectError::Dial(
+            DialError::Connect { .. } | DialError::TimedOut { .. },
+        )) = self.error
+        {
+            self.member.lose();
+        }
     }
 }
 
-/// Goes the whole way to the engine, on a connection of its own, which then is the first that requests use.
-async fn check(unit: &Unit) -> Result<(), CheckError> {
-    ask(unit, unit.connect().await?).await
+/// Goes the whole way to each member's engine, on connections of its own, which then are the first that requests use.
+async fn check(unit: &Unit) -> Result<(), Failed<'_>> {
+    for member in unit.members() {
+        ask_anew(unit, member).await.map_err(|error| Failed { member, error })?;
+    }
+    Ok(())
+}
+
+/// The same on kept connections, which spare both sides a handshake. That one fails says little, so a new one has the last
+/// word; and an engine may be too busy to answer in time, which is no reason to make its neighbours busier.
+async fn check_quickly(unit: &Unit) -> Result<(), Failed<'_>> {
+    for member in unit.members() {
+        let first = match member.kept() {
+            Some(kept) => ask(unit, kept).await,
+            None => ask_anew(unit, member).await,
+        };
+        let checked = match first {
+            Ok(()) | Err(CheckError::Unhealthy(_)) => first,
+            Err(_) => ask_anew(unit, member).await,
+        };
+        checked.map_err(|error| Failed { member, error })?;
+    }
+    Ok(())
+}
+
+async fn ask_anew(unit: &Unit, member: &Arc<Member>) -> Result<(), CheckError> {
+    ask(unit, member.connect().await?).await
 }
 
 async fn ask(unit: &Unit, mut connection: Connection) -> Result<(), CheckError> {
     let attempt = async {
-        let response = unit.get_health(&mut connection).await?;
+        let response = connection.get_health().await?;
         let status = response.status();
         response.into_body().collect().await?;
         if status == http::StatusCode::OK { Ok(()) } else { Err(CheckError::Unhealthy(status)) }

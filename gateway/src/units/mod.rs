@@ -4,6 +4,7 @@
 //! by whom.
 
 mod check;
+mod member;
 mod pool;
 mod transport;
 mod unit;
@@ -21,8 +22,9 @@ use tokio::task::JoinHandle;
 
 use crate::routing::{self, Candidate, Pick};
 
+pub(crate) use member::{Connection, Member, SendError};
 pub(crate) use transport::Transport;
-pub(crate) use unit::{Connection, Lease, SendError, Unit};
+pub(crate) use unit::{Lease, Unit};
 
 /// The units there are now.
 pub(crate) struct Units {
@@ -99,7 +101,7 @@ impl Units {
     }
 
     fn track(&self, route: &UnitRoute, known: Option<&Arc<Unit>>) -> Arc<Tracked> {
-        let unit = Arc::new(Unit::new(route.clone(), self.transport.clone(), self.changed.clone(), known));
+        let unit = Arc::new(Unit::new(route.clone(), &self.transport, self.changed.clone(), known));
         let check = tokio::spawn(check::keep_checked(unit.clone()));
         Arc::new(Tracked { unit, check })
     }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use denv_link::dial::{self, DialError};
 use denv_link::{Identity, Role};
 use denv_schema::Name;
-use denv_schema::wire::UnitRoute;
+use denv_schema::wire::MemberRoute;
 use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::rt::{Read, Write};
@@ -36,11 +36,14 @@ pub(crate) enum ConnectError {
 const PLAIN_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Transport {
-    pub(crate) async fn connect(&self, route: &UnitRoute) -> Result<SendRequest<Full<Bytes>>, ConnectError> {
-        let address = route.at.ingress.as_str();
+    pub(crate) async fn connect(
+        &self,
+        route: &MemberRoute,
+    ) -> Result<SendRequest<Full<Bytes>>, ConnectError> {
+        let address = route.ingress.as_str();
         match self {
             Transport::MutualTls { tenant, config } => {
-                let identity = Identity::new(tenant, Role::Host, &route.at.host);
+                let identity = Identity::new(tenant, Role::Host, &route.host);
                 let config = config.borrow().clone();
                 let stream = dial::connect(address, &identity, config).await?;
                 speak_http(address, TokioIo::new(stream)).await

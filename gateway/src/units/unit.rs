@@ -1,38 +1,31 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use bytes::Bytes;
-use denv_schema::wire::{Rotation, UnitReport, UnitRoute};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::client::conn::http1::SendRequest;
+use denv_schema::launch::HandOver;
+use denv_schema::wire::{MemberRoute, Rotation, UnitReport, UnitRoute};
 use tokio::sync::Notify;
 
-use super::pool::Pool;
-use super::transport::{ConnectError, Transport};
+use super::member::{Connection, Member};
+use super::transport::Transport;
 use crate::tally::Tally;
 
-/// A unit at a generation, reached at an ingress.
+/// A unit at a generation: one member that is asked, or two.
 pub(crate) struct Unit {
     pub(crate) route: UnitRoute,
+    /// The one that answers.
+    front: Arc<Member>,
+    /// The one that is asked first, where there are two pools.
+    prefill: Option<Arc<Member>>,
     /// The control plane wants it in rotation.
     wanted: AtomicBool,
     /// It was reached, and nothing has gone wrong with it since.
     healthy: AtomicBool,
-    /// Its host could not be reached time and again, and what was asked of it may never be answered.
-    lost: AtomicBool,
     inflight: Arc<AtomicU32>,
     tally: Arc<Tally>,
-    pool: Pool,
-    transport: Arc<Transport>,
     /// Wakes whoever reports.
     changed: Arc<Notify>,
     /// Wakes the unit's check.
     pub(super) doubted: Notify,
-    authority: HeaderValue,
-    chat: Uri,
-    health: Uri,
 }
 
 /// A place on a unit. The unit is one request the fuller until it is dropped.
@@ -40,55 +33,31 @@ pub(crate) struct Lease {
     unit: Arc<Unit>,
 }
 
-/// An engine's answer, with the connection it comes on.
-pub(crate) struct Connection {
-    sender: SendRequest<Full<Bytes>>,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SendError {
-    /// The engine never saw the request.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// The connection ended before the answer began. On a reused one this may be no more than the other side's
-    /// closing of what was idle, so it tells nothing of the unit.
-    #[error("the connection ended before the engine answered")]
-    Ended { reused: bool, source: hyper::Error },
-}
-
 impl Unit {
     /// `known` is the same unit as it was known before, whose requests in flight and measures count on if it is of the
     /// same generation.
     pub(super) fn new(
         route: UnitRoute,
-        transport: Arc<Transport>,
+        transport: &Arc<Transport>,
         changed: Arc<Notify>,
         known: Option<&Arc<Unit>>,
     ) -> Self {
         let same_generation = known.filter(|known| known.route.generation == route.generation);
-        let uri = |path: &str| {
-            // Ids are names, dots and digits by construction; a foreign one reaches nothing.
-            Uri::try_from(format!("/members/{}/{path}", route.at.member)).unwrap_or_default()
-        };
         // Under another release's name it is the very same engine, and as well as it was.
         let healthy = known.is_some_and(|known| {
             let UnitRoute { release, rotation, .. } = known.route.clone();
             known.route == UnitRoute { release, rotation, ..route.clone() } && known.is_healthy()
         });
+        let member = |at: &MemberRoute| Arc::new(Member::new(at.clone(), transport.clone()));
         Unit {
+            front: member(&route.at),
+            prefill: route.prefill.as_ref().map(|prefill| member(&prefill.at)),
             wanted: AtomicBool::new(false),
             healthy: AtomicBool::new(healthy),
-            lost: AtomicBool::new(false),
             inflight: same_generation.map(|known| known.inflight.clone()).unwrap_or_default(),
             tally: same_generation.map(|known| known.tally.clone()).unwrap_or_default(),
-            pool: Pool::default(),
-            transport,
             changed,
             doubted: Notify::new(),
-            authority: HeaderValue::try_from(&route.at.ingress)
-                .unwrap_or_else(|_| HeaderValue::from_static("ingress")),
-            chat: uri("v1/chat/completions"),
-            health: uri("health"),
             route,
         }
     }
@@ -142,11 +111,11 @@ impl Unit {
     /// It is gone from the control plane's list.
     pub(super) fn retire(&self) {
         self.wanted.store(false, Ordering::SeqCst);
-        self.pool.clear();
+        self.members().for_each(|member| member.forget_connections());
     }
 
     pub(super) fn passed(&self) {
-        self.lost.store(false, Ordering::SeqCst);
+        self.members().for_each(|member| member.found());
         if !self.healthy.swap(true, Ordering::SeqCst) {
             self.changed.notify_one();
         }
@@ -155,19 +124,10 @@ impl Unit {
     /// Takes it out of rotation until it passes a check. For what is the unit's fault, never the client's.
     pub(crate) fn eject(&self) {
         if self.healthy.swap(false, Ordering::SeqCst) {
-            self.pool.clear();
+            self.members().for_each(|member| member.forget_connections());
             self.doubted.notify_one();
             self.changed.notify_one();
         }
-    }
-
-    pub(super) fn lose(&self) {
-        self.lost.store(true, Ordering::SeqCst);
-    }
-
-    /// Nothing that it has not said yet is worth waiting for.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::SeqCst)
     }
 
     /// Has it checked now, in rotation as it is. For what may be one request's fate and no more.
@@ -185,31 +145,18 @@ impl Unit {
     }
 
     pub(super) fn prune(&self) {
-        self.pool.prune();
+        self.members().for_each(|member| member.prune());
     }
 
-    /// A connection that nobody used yet, so that it proves the unit can be reached now.
-    pub(super) async fn connect(&self) -> Result<Connection, ConnectError> {
-        let sender = self.transport.connect(&self.route).await?;
-        Ok(Connection { sender })
+    /// All that must be well for it to answer.
+    pub(super) fn members(&self) -> impl Iterator<Item = &Arc<Member>> {
+        self.prefill.iter().chain([&self.front])
     }
 
-    /// A connection that waits for the next request.
-    pub(super) fn kept(&self) -> Option<Connection> {
-        self.pool.take().map(|sender| Connection { sender })
-    }
-
-    pub(super) async fn get_health(&self, connection: &mut Connection) -> hyper::Result<Response<Incoming>> {
-        let mut request = Request::new(Full::default());
-        *request.uri_mut() = self.health.clone();
-        request.headers_mut().insert(header::HOST, self.authority.clone());
-        connection.sender.send_request(request).await
-    }
-
-    /// Keeps a connection whose answer was read to its end.
+    /// Keeps a connection to one of its members whose answer was read to its end.
     pub(super) fn keep(&self, connection: Connection) {
         if self.is_wanted() {
-            self.pool.put(connection.sender);
+            connection.keep();
         }
     }
 }
@@ -219,36 +166,15 @@ impl Lease {
         &self.unit
     }
 
-    /// Sends a chat completions request, on a kept connection if there is a live one. `Ok` means that an answer
-    /// has begun.
-    pub(crate) async fn send(
-        &self,
-        mut headers: HeaderMap,
-        body: Bytes,
-    ) -> Result<(Response<Incoming>, Connection), SendError> {
-        headers.insert(header::HOST, self.unit.authority.clone());
-        let mut request = Request::new(Full::new(body));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.unit.chat.clone();
-        *request.headers_mut() = headers;
-        while let Some(mut sender) = self.unit.pool.take() {
-            if sender.ready().await.is_err() {
-                continue;
-            }
-            match sender.try_send_request(request).await {
-                Ok(response) => return Ok((response, Connection { sender })),
-                Err(mut error) => match error.take_message() {
-                    // It closed under our hands, and not a byte was written.
-                    Some(unsent) => request = unsent,
-                    None => return Err(SendError::Ended { reused: true, source: error.into_error() }),
-                },
-            }
-        }
-        let mut connection = self.unit.connect().await?;
-        match connection.sender.send_request(request).await {
-            Ok(response) => Ok((response, connection)),
-            Err(source) => Err(SendError::Ended { reused: false, source }),
-        }
+    /// The member that answers.
+    pub(crate) fn front(&self) -> &Arc<Member> {
+        &self.unit.front
+    }
+
+    /// The member that is asked first, where there are two pools, and how what it has read is handed over.
+    pub(crate) fn prefill(&self) -> Option<(&Arc<Member>, &HandOver)> {
+        let prefill = self.unit.route.prefill.as_ref()?;
+        Some((self.unit.prefill.as_ref()?, &prefill.hand_over))
     }
 
     /// Keeps a connection whose answer was read to its end.

@@ -15,7 +15,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use denv_gateway::process::{Gateway, Settings};
 use denv_gateway::{Disk, Files};
-use denv_schema::wire::{GatewayConfig, MemberRoute, Rotation, UnitReport, UnitRoute, UsageRecord};
+use denv_schema::launch::HandOver;
+use denv_schema::wire::{
+    GatewayConfig, MemberRoute, PrefillRoute, Rotation, UnitReport, UnitRoute, UsageRecord,
+};
 use denv_schema::{Digest, MemberId, StageId, UnitId};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -115,14 +118,37 @@ impl World {
         self.control_plane.heard.report.send_replace(None);
     }
 
+    /// As many units of two members, each on a host of its own: first the one that reads prompts.
+    pub(crate) async fn with_pairs(units: usize, hand_over: HandOver) -> Self {
+        let mut world = World::new(2 * units).await;
+        world.start(Arc::new(Files)).await;
+        let pair = |number: usize| UnitRoute {
+            at: world.member(&unit(number as u64), 1, 2 * number + 1),
+            prefill: Some(PrefillRoute {
+                at: world.member(&unit(number as u64), 0, 2 * number),
+                hand_over: hand_over.clone(),
+            }),
+            unit: unit(number as u64),
+            ..world.route(0, Rotation::In)
+        };
+        world.control_plane.heard.units.send_replace((0..units).map(pair).collect());
+        world.until_in_rotation(units).await;
+        world
+    }
+
+    fn member(&self, unit: &UnitId, number: u32, host: usize) -> MemberRoute {
+        MemberRoute {
+            host: host_name(host).parse().unwrap(),
+            ingress: self.hosts[host].address.to_string(),
+            member: MemberId::new(unit, number),
+            health: "/health".to_owned(),
+        }
+    }
+
     pub(crate) fn route(&self, host: usize, rotation: Rotation) -> UnitRoute {
         let unit = unit(host as u64);
         UnitRoute {
-            at: MemberRoute {
-                host: host_name(host).parse().unwrap(),
-                ingress: self.hosts[host].address.to_string(),
-                member: MemberId::new(&unit, 0),
-            },
+            at: self.member(&unit, 0, host),
             prefill: None,
             unit,
             generation: 1,

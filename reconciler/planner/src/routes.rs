@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use denv_schema::UnitId;
-use denv_schema::wire::{MemberRoute, MemberState, Rotation, UnitReport, UnitRoute};
+use denv_schema::wire::{MemberRoute, MemberState, PrefillRoute, Rotation, UnitReport, UnitRoute};
 
 use crate::records::{MemberRecord, UnitPhase};
 use crate::strangers::{all_heard, is_orphan};
@@ -27,7 +27,12 @@ pub fn knows_what_serves(world: &World<'_>) -> bool {
 pub fn routes(world: &World<'_>) -> Vec<UnitRoute> {
     let place = |member: &MemberRecord| {
         let ingress = world.host(&member.host)?.ingress.clone();
-        Some(MemberRoute { host: member.host.clone(), ingress, member: member.id.clone() })
+        let health = member.spec.probe.as_ref().map(|probe| probe.path.clone())?;
+        Some(MemberRoute { host: member.host.clone(), ingress, member: member.id.clone(), health })
+    };
+    let prefill = |member: &MemberRecord| {
+        let hand_over = member.spec.hand_over.clone();
+        hand_over.map(|hand_over| Some(PrefillRoute { at: place(member)?, hand_over }))
     };
     let route = |(id, unit): (&denv_schema::UnitId, &Arc<crate::UnitRecord>)| {
         let healthy = unit.members.iter().all(|member| {
@@ -43,8 +48,7 @@ pub fn routes(world: &World<'_>) -> Vec<UnitRoute> {
             UnitPhase::Starting | UnitPhase::Stopping => return None,
         };
         let front = unit.front();
-        // Of two pools, the first reads prompts.
-        let prefill = unit.members.first().filter(|member| member.pool != front.pool);
+        let prefill = unit.members.iter().find_map(prefill);
         Some(UnitRoute {
             unit: id.clone(),
             generation: unit.generation,
@@ -53,7 +57,7 @@ pub fn routes(world: &World<'_>) -> Vec<UnitRoute> {
             model: unit.model().to_owned(),
             at: place(front)?,
             prefill: match prefill {
-                Some(member) => Some(place(member)?),
+                Some(prefill) => Some(prefill?),
                 None => None,
             },
             rotation,

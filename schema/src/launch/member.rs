@@ -165,6 +165,11 @@ impl<'a> Member<'a> {
         self.pool.name != PoolName::Replica
     }
 
+    /// Whether it is the member that prompts are given to for its unit's decode pool.
+    pub(super) fn leads_prefill(&self) -> bool {
+        self.is_prefill() && self.is_leader()
+    }
+
     /// Where other members of the unit reach one. What stays on a host is not offered to its network.
     pub(super) fn address(&self, place: &'a MemberPlace) -> &'a str {
         if self.is_on_one_host() { "127.0.0.1" } else { &place.address }

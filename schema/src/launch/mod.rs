@@ -4,6 +4,7 @@
 //! [`LaunchSpec`] is the template at one placement; its digest is what desired and observed are compared by.
 
 mod command;
+mod hand_over;
 mod kv_cache;
 mod limits;
 mod llama_cpp;
@@ -20,6 +21,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use hand_over::HandOver;
 pub use limits::EngineLimit;
 pub use member::{Claim, MemberPlace, PORTS_OF_A_MEMBER, PoolTemplate, Spread};
 pub use placeholders::{PLACEHOLDERS, PORT, WEIGHTS};
@@ -101,6 +103,9 @@ pub struct LaunchSpec {
     /// What of the host is this member's.
     #[serde(default)]
     pub claim: Claim,
+    /// Of a prefill pool, where its engine leaves it to those who ask to bring what it has read to the decode pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hand_over: Option<HandOver>,
 }
 
 impl fmt::Debug for LaunchSpec {
@@ -115,6 +120,7 @@ impl fmt::Debug for LaunchSpec {
             .field("start_timeout", &self.start_timeout)
             .field("stop_timeout", &self.stop_timeout)
             .field("claim", &self.claim)
+            .field("hand_over", &self.hand_over)
             .finish()
     }
 }
@@ -202,12 +208,13 @@ impl LaunchTemplate {
             start_timeout: self.start_timeout,
             stop_timeout: self.stop_timeout,
             claim: member.place.claim(),
+            hand_over: None,
         };
         match self.engine {
             EngineKind::LlamaCpp => llama_cpp::at(&mut spec),
             EngineKind::Vllm => vllm::at(self, member, &mut spec),
             EngineKind::Sglang => sglang::at(self, member, &mut spec),
-            EngineKind::TensorrtLlm => tensorrt_llm::at(&mut spec),
+            EngineKind::TensorrtLlm => tensorrt_llm::at(member, &mut spec),
             EngineKind::Command => {}
         }
         spec.argv.extend_from_slice(&member.pool.flags);

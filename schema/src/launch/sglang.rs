@@ -5,7 +5,7 @@
 
 use super::kv_cache::{disk_without_memory, shared_by_stage};
 use super::member::{Member, port};
-use super::{EngineLimit, LaunchSpec, LaunchTemplate, PORT, PoolTemplate, Spread, WEIGHTS, flag};
+use super::{EngineLimit, HandOver, LaunchSpec, LaunchTemplate, PORT, PoolTemplate, Spread, WEIGHTS, flag};
 use crate::manifest::{KvShare, KvTierKind, Parallelism, PoolName, ReleaseSpec};
 
 /// Of the leader's ports: where its ranks find each other. With attention side by side they use the 13 ports behind it too.
@@ -72,6 +72,12 @@ pub(super) fn at(template: &LaunchTemplate, member: &Member<'_>, spec: &mut Laun
     }
     if member.is_prefill() {
         flag(argv, "--disaggregation-bootstrap-port", port(member.leader(), BOOTSTRAP));
+    }
+    if member.leads_prefill() {
+        spec.hand_over = Some(HandOver::Sglang {
+            bootstrap_host: member.address(member.place).to_owned(),
+            bootstrap_port: port(member.place, BOOTSTRAP),
+        });
     }
     if let Some(address) = member.own_ip() {
         spec.env.entry("SGLANG_HOST_IP".to_owned()).or_insert_with(|| address.to_owned());

@@ -3,8 +3,9 @@
 //! Source: TensorRT-LLM 1.2 docs, "Disaggregated Serving" and the reference of `trtllm-serve`.
 
 use super::kv_cache::{SHARE, shared_by_stage};
+use super::member::Member;
 use super::placeholders::POOL;
-use super::{EngineLimit, LaunchSpec, LaunchTemplate, MODE, PORT, PoolTemplate, WEIGHTS, flag};
+use super::{EngineLimit, HandOver, LaunchSpec, LaunchTemplate, MODE, PORT, PoolTemplate, WEIGHTS, flag};
 use crate::manifest::{KvShare, KvTierKind, ReleaseSpec};
 
 pub(super) fn render(template: &mut LaunchTemplate, pool: &mut PoolTemplate, release: &ReleaseSpec) {
@@ -29,9 +30,12 @@ pub(super) fn render(template: &mut LaunchTemplate, pool: &mut PoolTemplate, rel
     }
 }
 
-pub(super) fn at(spec: &mut LaunchSpec) {
+pub(super) fn at(member: &Member<'_>, spec: &mut LaunchSpec) {
     flag(&mut spec.argv, "--host", "127.0.0.1");
     flag(&mut spec.argv, "--port", PORT);
+    if member.leads_prefill() {
+        spec.hand_over = Some(HandOver::TensorrtLlm {});
+    }
 }
 
 /// Much is told it by a file of options only, which is on the hosts and which the recipe's flags name.

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::kv_cache::{disk_without_memory, shared_by_stage};
 use super::member::{Member, port};
 use super::{
-    EngineLimit, LaunchSpec, LaunchTemplate, PORT, PORTS_OF_A_MEMBER, PoolTemplate, Spread, WEIGHTS, flag,
+    EngineLimit, HandOver, LaunchSpec, LaunchTemplate, PORT, PORTS_OF_A_MEMBER, PoolTemplate, Spread,
+    WEIGHTS, flag,
 };
 use crate::manifest::{KvShare, KvTierKind, PoolName, ReleaseSpec};
 
@@ -122,6 +123,9 @@ fn transfers(template: &LaunchTemplate, member: &Member<'_>, spec: &mut LaunchSp
         // vLLM adds to it the rank among all data-parallel ranks, also of those on other hosts.
         let base = u32::from(port(member.place, HAND_OVER)).saturating_sub(first_rank(member));
         set("VLLM_NIXL_SIDE_CHANNEL_PORT", base.to_string());
+    }
+    if member.leads_prefill() {
+        spec.hand_over = Some(HandOver::Vllm {});
     }
     flag(&mut spec.argv, "--kv-transfer-config", with_engine_id(config, member));
 }

@@ -42,6 +42,8 @@ fn vllm_hands_over_its_cache() {
     assert_snapshot!(shown(&specs[0]), @r#"CUDA_VISIBLE_DEVICES=0,1,2,3 VLLM_HOST_IP=10.0.0.1 VLLM_NIXL_SIDE_CHANNEL_HOST=10.0.0.1 VLLM_NIXL_SIDE_CHANNEL_PORT=30002 vllm serve m --served-model-name m --tensor-parallel-size 4 --enable-prompt-tokens-details --shutdown-timeout 30 --host 127.0.0.1 --port ${port} --kv-transfer-config {"kv_connector":"NixlConnector","kv_role":"kv_producer"} --recipe"#);
     assert_snapshot!(shown(&specs[1]), @r#"CUDA_VISIBLE_DEVICES=0,1,2,3 VLLM_HOST_IP=10.0.0.2 VLLM_NIXL_SIDE_CHANNEL_HOST=10.0.0.2 VLLM_NIXL_SIDE_CHANNEL_PORT=30002 vllm serve m --served-model-name m --tensor-parallel-size 1 --data-parallel-size 64 --enable-expert-parallel --enable-prompt-tokens-details --shutdown-timeout 30 --host 127.0.0.1 --port ${port} --api-server-count 1 --data-parallel-size-local 4 --data-parallel-address 10.0.0.2 --data-parallel-rpc-port 30000 --kv-transfer-config {"kv_connector":"NixlConnector","kv_role":"kv_consumer"} --recipe"#);
     assert_snapshot!(shown(&specs[16]), @r#"CUDA_VISIBLE_DEVICES=0,1,2,3 VLLM_HOST_IP=10.0.0.17 VLLM_NIXL_SIDE_CHANNEL_HOST=10.0.0.17 VLLM_NIXL_SIDE_CHANNEL_PORT=29942 vllm serve m --served-model-name m --tensor-parallel-size 1 --data-parallel-size 64 --enable-expert-parallel --enable-prompt-tokens-details --shutdown-timeout 30 --headless --data-parallel-size-local 4 --data-parallel-start-rank 60 --data-parallel-address 10.0.0.2 --data-parallel-rpc-port 30000 --kv-transfer-config {"kv_connector":"NixlConnector","kv_role":"kv_consumer"} --recipe"#);
+    assert_eq!(specs[0].hand_over, Some(HandOver::Vllm {}));
+    assert!(specs[1..].iter().all(|spec| spec.hand_over.is_none()), "one member is asked first");
 }
 
 #[test]
@@ -98,6 +100,9 @@ fn sglang_hands_over_its_cache() {
     assert_snapshot!(shown(&specs[0]), @"CUDA_VISIBLE_DEVICES=0,1,2,3 SGLANG_HICACHE_FILE_BACKEND_MAX_SIZE=1099511627776 SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR=/kv/chat.prod.0 SGLANG_HOST_IP=10.0.0.1 sglang --model-path m --served-model-name m --tp-size 4 --enable-metrics --enable-cache-report --host 0.0.0.0 --port ${port} --dist-init-addr 127.0.0.1:30000 --disaggregation-mode prefill --disaggregation-transfer-backend nixl --disaggregation-bootstrap-port 30015 --enable-hierarchical-cache --hicache-size 137 --hicache-storage-backend file --recipe");
     assert_snapshot!(shown(&specs[1]), @"CUDA_VISIBLE_DEVICES=0,1,2,3 SGLANG_HOST_IP=10.0.0.2 sglang --model-path m --served-model-name m --tp-size 64 --dp-size 64 --enable-dp-attention --ep-size 64 --enable-metrics --enable-cache-report --host 127.0.0.1 --port ${port} --nnodes 16 --node-rank 0 --dist-init-addr 10.0.0.2:30000 --disaggregation-mode decode --disaggregation-transfer-backend nixl --recipe");
     assert_snapshot!(shown(&specs[16]), @"CUDA_VISIBLE_DEVICES=0,1,2,3 SGLANG_HOST_IP=10.0.0.17 sglang --model-path m --served-model-name m --tp-size 64 --dp-size 64 --enable-dp-attention --ep-size 64 --enable-metrics --enable-cache-report --host 127.0.0.1 --port ${port} --nnodes 16 --node-rank 15 --dist-init-addr 10.0.0.2:30000 --disaggregation-mode decode --disaggregation-transfer-backend nixl --recipe");
+    let bootstrap = HandOver::Sglang { bootstrap_host: "10.0.0.1".to_owned(), bootstrap_port: 30015 };
+    assert_eq!(specs[0].hand_over, Some(bootstrap));
+    assert!(specs[1..].iter().all(|spec| spec.hand_over.is_none()), "one member is asked first");
 }
 
 #[test]
@@ -112,6 +117,7 @@ fn tensorrt_llm_gets_its_flags() {
         "model: {name: m}, topology: {mode: disaggregated, prefill: {gpus: 2, parallelism: {tensor: 2}}, decode: {gpus: 4, \
          parallelism: {tensor: 4}}}, config: {flags: [--extra_llm_api_options, '/etc/denv/trtllm-${pool}.yaml']}",
     );
+    assert_eq!(members(&pair, &[1, 1])[0].hand_over, Some(HandOver::TensorrtLlm {}));
     let argv: Vec<String> = members(&pair, &[1, 1]).iter().map(|spec| spec.argv.join(" ")).collect();
     assert_snapshot!(argv.join("\n"), @"
     trtllm-serve m --tp_size 2 --host 127.0.0.1 --port ${port} --recipe --extra_llm_api_options /etc/denv/trtllm-prefill.yaml

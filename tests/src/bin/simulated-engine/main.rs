@@ -2,6 +2,7 @@
 //! vLLM's flags as denv renders them.
 
 mod group;
+mod hand_over;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,6 +22,7 @@ use clap::{Parser, Subcommand};
 use serde_json::{Value, json};
 
 use group::Group;
+use hand_over::Kept;
 
 #[derive(Parser)]
 struct Arguments {
@@ -128,6 +130,9 @@ impl Serve {
 
 struct Engine {
     flags: Serve,
+    /// What it has read for others, and where they come for it.
+    kept: Arc<Kept>,
+    gives_at: Option<SocketAddr>,
     running: AtomicU64,
     prompt_tokens: AtomicU64,
     generated_tokens: AtomicU64,
@@ -151,8 +156,8 @@ async fn main() -> ExitCode {
         });
     }
     tokio::time::sleep(Duration::from_millis(flags.sim_start_delay)).await;
-    let kept = match gather(&flags).await {
-        Ok(kept) => kept,
+    let hand_overs = match gather(&flags).await {
+        Ok(listeners) => listeners,
         Err(error) => {
             say(&format!("RuntimeError: {error}"));
             return ExitCode::FAILURE;
@@ -176,8 +181,15 @@ async fn main() -> ExitCode {
             return ExitCode::from(1);
         }
     };
+    let kept: Arc<Kept> = Arc::default();
+    let gives_at = hand_overs.first().and_then(|listener| listener.local_addr().ok());
+    for listener in hand_overs {
+        tokio::spawn(Arc::clone(&kept).give(listener));
+    }
     let engine = Arc::new(Engine {
         flags,
+        kept,
+        gives_at,
         running: AtomicU64::new(0),
         prompt_tokens: AtomicU64::new(0),
         generated_tokens: AtomicU64::new(0),
@@ -190,7 +202,6 @@ async fn main() -> ExitCode {
         .route("/metrics", get(metrics))
         .with_state(engine);
     let served = axum::serve(listener, router).await;
-    drop(kept);
     if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -259,6 +270,16 @@ async fn chat(State(engine): State<Arc<Engine>>, Json(request): Json<Value>) -> 
     if engine.flags.has("hang") {
         std::future::pending::<()>().await;
     }
+    let transfer = &request["kv_transfer_params"];
+    if transfer["do_remote_prefill"] == true {
+        if let Err(error) = hand_over::fetch(transfer).await {
+            let message = format!("KV load failed: {error}");
+            let error =
+                json!({ "error": { "message": message, "type": "InternalServerError", "code": 500 } });
+            return (StatusCode::INTERNAL_SERVER_ERROR, Json(error)).into_response();
+        }
+        say("took over what another member has read");
+    }
     let prompt = (request["messages"].to_string().len() as u64).div_ceil(4);
     let tokens = request["max_tokens"].as_u64().unwrap_or(16);
     engine.running.fetch_add(1, Ordering::Relaxed);
@@ -277,7 +298,11 @@ async fn chat(State(engine): State<Arc<Engine>>, Json(request): Json<Value>) -> 
         return Sse::new(events).into_response();
     }
     tokio::time::sleep(answer.token_delay() * u32::try_from(tokens).unwrap_or(u32::MAX)).await;
-    Json(answer.whole()).into_response()
+    let mut whole = answer.whole();
+    if let (true, Some(at)) = (transfer["do_remote_decode"] == true, engine.gives_at) {
+        whole["kv_transfer_params"] = engine.kept.keep(answer.id.to_string(), at);
+    }
+    Json(whole).into_response()
 }
 
 /// An answer under way; its end, or the client's leaving, is counted.

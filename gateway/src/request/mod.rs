@@ -3,12 +3,16 @@
 //! It owns the reading of request bodies. It refuses to know what the fields that it does not name mean: they
 //! pass through as the client wrote them.
 
+mod hand_over;
+
 use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+
+pub use hand_over::{Halves, Then};
 
 /// A request's body with what was read of it, as places in the body.
 #[derive(Debug)]
@@ -108,24 +112,47 @@ impl ChatRequest {
     /// The body for an engine that knows the model as `model`: the client's own bytes but for the model's name,
     /// where the two differ, and the wish for usage, where a stream lacks it.
     pub fn body_for(&self, model: &str) -> Bytes {
-        let rename = (model != self.name).then(|| (self.model.clone(), quoted(model)));
-        let wish = if self.stream { self.usage.edit() } else { None };
-        let mut edits = [rename, wish.map(|(range, text)| (range, text.as_bytes().to_vec()))];
-        edits.sort_by_key(|edit| edit.as_ref().map_or(usize::MAX, |(range, _)| range.start));
-        if edits.iter().all(Option::is_none) {
-            return self.body.clone();
+        match (self.renamed(model), self.usage_wish()) {
+            (None, None) => self.body.clone(),
+            (rename, usage) => spliced(&self.body, rename.into_iter().chain(usage).collect()),
         }
-        let added: usize = edits.iter().flatten().map(|(_, text)| text.len()).sum();
-        let mut body = BytesMut::with_capacity(self.body.len() + added);
-        let mut copied = 0;
-        for (range, text) in edits.into_iter().flatten() {
-            body.put_slice(&self.body[copied..range.start]);
-            body.put_slice(&text);
-            copied = range.end;
-        }
-        body.put_slice(&self.body[copied..]);
-        body.freeze()
     }
+
+    fn renamed(&self, model: &str) -> Option<Edit> {
+        (model != self.name).then(|| (self.model.clone(), quoted(model)))
+    }
+
+    fn usage_wish(&self) -> Option<Edit> {
+        let (range, text) = self.usage.edit().filter(|_| self.stream)?;
+        Some((range, text.as_bytes().to_vec()))
+    }
+
+    /// The place of the first field.
+    fn front(&self) -> usize {
+        front(&self.body)
+    }
+}
+
+/// What is put in the place of some bytes of a body.
+type Edit = (Range<usize>, Vec<u8>);
+
+/// The body with the edits, which don't overlap.
+fn spliced(body: &[u8], mut edits: Vec<Edit>) -> Bytes {
+    edits.sort_by_key(|(range, _)| range.start);
+    let added: usize = edits.iter().map(|(_, text)| text.len()).sum();
+    let mut whole = BytesMut::with_capacity(body.len() + added);
+    let mut copied = 0;
+    for (range, text) in edits {
+        whole.put_slice(&body[copied..range.start]);
+        whole.put_slice(&text);
+        copied = range.end;
+    }
+    whole.put_slice(&body[copied..]);
+    whole.freeze()
+}
+
+fn front(body: &[u8]) -> usize {
+    body.iter().position(|byte| *byte == b'{').map_or(0, |brace| brace + 1)
 }
 
 impl UsageOption {
@@ -144,8 +171,7 @@ impl UsageOption {
 fn usage_option(body: &[u8], options: Option<&RawValue>) -> UsageOption {
     let Some(options) = options else {
         // The body is an object that holds at least `model`, so what is put first is followed by something.
-        let brace = body.iter().position(|byte| *byte == b'{').unwrap_or(0);
-        return UsageOption::Absent(brace + 1);
+        return UsageOption::Absent(front(body));
     };
     if options.get() == "null" {
         return UsageOption::Null(place(body, options));

@@ -46,7 +46,8 @@ pub struct Arguments {
     #[arg(long, env = "DENV_ENGINE_PATH", value_name = "DIR[:DIR]", value_delimiter = ':')]
     pub engine_path: Vec<PathBuf>,
 
-    /// Where weights with a relative `file:` source are.
+    /// Where weights with a relative `file:` source are, and below which others are fetched to, at `fetched/`. By default
+    /// `weights/` in the state folder.
     #[arg(long, env = "DENV_WEIGHTS_DIR", value_name = "DIR")]
     pub weights_dir: Option<PathBuf>,
 

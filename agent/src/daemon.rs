@@ -1,6 +1,7 @@
 //! denvd as a whole: claims its folder and port, resumes the runner, joins, then serves until it is told to end.
 //! It owns the order of things and the words of errors that end the process; it refuses to do any of the work.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -24,12 +25,13 @@ use crate::journal::store::JournalFile;
 use crate::link::{Backoff, Link};
 use crate::prefetch::Prefetch;
 use crate::reclaim;
-use crate::runner::{ResumeError, Runner, Setup};
+use crate::runner::{ResumeError, Runner, Setup, View};
 use crate::runtimes::EnginePath;
-use crate::weights::WeightStore;
+use crate::weights::{Access, WeightStore};
+use denv_schema::Digest;
 use denv_schema::diagnostic::chain;
 use denv_schema::measures::HostMeasures;
-use denv_schema::wire::Ability;
+use denv_schema::wire::{Ability, Artifact, ArtifactReport, MemberState};
 
 /// Runs denvd until SIGTERM or SIGINT. Engines run on after it.
 pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
@@ -47,9 +49,10 @@ pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
     }
     let mut end = std::pin::pin!(told_to_end()?);
 
-    let weights_dir = arguments.weights_dir.as_deref().map(made_absolute);
-    let weights = Arc::new(WeightStore::new(weights_dir));
-    inventory.abilities.insert(Ability::Prefetch);
+    let weights_dir =
+        arguments.weights_dir.as_deref().map_or_else(|| state_dir.path.join("weights"), made_absolute);
+    let weights = Arc::new(WeightStore::new(weights_dir, Access::from_environment()));
+    inventory.abilities.extend([Ability::FetchWeights, Ability::Prefetch]);
     let setup = Setup {
         engine_path: EnginePath::new(absolute(&arguments.engine_path), std::env::var_os("PATH")),
         weights: Arc::clone(&weights),
@@ -70,6 +73,8 @@ pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
     let (fresh, credentials) = watch::channel(Arc::new(credentials));
     tokio::spawn(enrolment::keep_fresh(arguments.server.clone(), dir, fresh));
     tokio::spawn(renew_ingress(credentials.clone(), tls));
+    let prefetch = Prefetch::start(Arc::clone(&weights));
+    weights.keep(in_use(runner.handle().view(), prefetch.reports()));
     let (measured, measures) = watch::channel(HostMeasures::default());
     tokio::spawn(engines::keep_measured(runner.handle().view(), measured));
     let link = Link {
@@ -80,7 +85,7 @@ pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
         problems,
         reclaim: reclaim::watch(arguments.reclaim_notice),
         runner: runner.handle(),
-        prefetch: Prefetch::start(weights),
+        prefetch,
         measures,
     };
     let view = runner.handle().view();
@@ -92,6 +97,24 @@ pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
     runner.halt().await;
     tracing::info!("denvd ends; engines run on");
     Ok(())
+}
+
+/// The weights of members of which anything is left, and of releases that are prepared for.
+fn in_use(
+    view: watch::Receiver<View>,
+    wanted: watch::Receiver<Vec<ArtifactReport>>,
+) -> impl Fn() -> BTreeSet<Digest> {
+    move || {
+        let view = view.borrow();
+        let left = view.members.values().filter(|member| member.report.state != MemberState::Stopped);
+        let of_members = left.filter_map(|member| Some(member.spec.as_ref()?.weights.as_ref()?.digest));
+        let wanted = wanted.borrow();
+        let of_artifacts = wanted.iter().filter_map(|report| match &report.artifact {
+            Artifact::Weights(weights) => Some(weights.digest),
+            Artifact::Image(_) => None,
+        });
+        of_members.chain(of_artifacts).collect()
+    }
 }
 
 /// Why denvd does not run, with what to do about it.

@@ -1,5 +1,5 @@
 //! denvd, the agent on each host. It owns the engines of this host: it takes commands from the control plane, starts,
-//! checks, restarts and stops engine processes, verifies weights, reports what it sees, and lets gateways in through
+//! checks, restarts and stops engine processes, fetches and verifies weights, reports what it sees, and lets gateways in through
 //! its ingress.
 //!
 //! It stays dumb about engines: what to run arrives rendered, as a launch spec. It refuses to know releases, stages,

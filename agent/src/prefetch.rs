@@ -142,6 +142,7 @@ mod tests {
     use denv_schema::manifest::Weights;
 
     use super::*;
+    use crate::weights::Access;
 
     fn weights(source: &str) -> Artifact {
         Artifact::Weights(Weights { source: format!("file:{source}"), digest: Digest::of_bytes(b"good") })
@@ -158,7 +159,7 @@ mod tests {
     async fn what_is_wanted_is_verified_and_what_fails_is_tried_again() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("here"), b"good").unwrap();
-        let prefetch = Prefetch::start(Arc::new(WeightStore::new(Some(dir.path().to_owned()))));
+        let prefetch = Prefetch::start(Arc::new(WeightStore::new(dir.path().to_owned(), Access::default())));
         let (here, gone) = (weights("here"), weights("gone"));
         prefetch.want(vec![gone.clone(), here.clone(), Artifact::Image("i".to_owned())]);
         let failed = |report: &ArtifactReport| matches!(report.state, ArtifactState::Failed { .. });
@@ -180,7 +181,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_wanted_no_more_is_forgotten() {
-        let prefetch = Prefetch::start(Arc::new(WeightStore::new(None)));
+        let dir = tempfile::tempdir().unwrap();
+        let prefetch = Prefetch::start(Arc::new(WeightStore::new(dir.path().to_owned(), Access::default())));
         prefetch.want(vec![weights("a"), weights("b")]);
         shows(&prefetch, |reports| reports.len() == 2).await;
         prefetch.want(vec![weights("b")]);

@@ -133,7 +133,7 @@ impl Ability {
                 "no host there starts engines from images; install the engine on the hosts and leave out `image`"
             }
             Ability::FetchWeights => {
-                "no host there fetches weights; put them on the hosts and name them as `file:`"
+                "no host there fetches weights; upgrade denvd on the hosts, or put them there and name them as `file:`"
             }
             Ability::Prefetch => "no host there prepares weights ahead; upgrade denvd on the hosts",
         }

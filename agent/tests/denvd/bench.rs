@@ -8,7 +8,7 @@ use std::time::Duration;
 use denv_agent::journal::store::{Disk, JournalFile};
 use denv_agent::runner::{MemberView, Runner, Setup};
 use denv_agent::runtimes::EnginePath;
-use denv_agent::weights::WeightStore;
+use denv_agent::weights::{Access, WeightStore};
 use denv_schema::MemberId;
 use denv_schema::launch::{Claim, LaunchSpec, Probe};
 use denv_schema::quantity::Period;
@@ -44,7 +44,7 @@ impl Host {
         let setup = Setup {
             state_dir: self.state_dir(),
             engine_path: EnginePath::new(vec![engine_dir()], std::env::var_os("PATH")),
-            weights: Arc::new(WeightStore::new(Some(self.state_dir()))),
+            weights: Arc::new(WeightStore::new(self.state_dir(), Access::default())),
         };
         Runner::resume(setup, disk).await.unwrap()
     }

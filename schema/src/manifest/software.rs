@@ -158,10 +158,11 @@ pub struct Model {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Weights {
-    /// `file:` and a path: relative to the host's weights folder, or absolute on the host. Or where the weights are
-    /// fetched from: `s3://bucket/path`, `https://host/path`, or `hf:owner/name` (of Hugging Face).
+    /// `file:` and a path: relative to the host's weights folder, or absolute on the host. Or where hosts fetch the weights
+    /// from: `https://host/path` (a file), `s3://bucket/path` (a file, or all below), or `hf:owner/name`, perhaps with
+    /// `@revision` (a model of Hugging Face).
     #[schemars(
-        regex(pattern = r"^(file:/?[^/\s]\S*|s3://[a-z0-9][a-z0-9.-]+/[^\s?#]+|https://[^\s/@]+/[^\s@]+|hf:[A-Za-z0-9._-]+/[A-Za-z0-9._-]+(@[A-Za-z0-9._-]+)?)$"),
+        regex(pattern = r"^(file:/?[^/\s]\S*|s3://[a-z0-9][a-z0-9.-]+/[^\s?#]+|https?://[^\s/@]+/[^\s@]+|hf:[A-Za-z0-9._-]+/[A-Za-z0-9._-]+(@[A-Za-z0-9._-]+)?)$"),
         extend("patternErrorMessage" = "a source is `file:` and a path, without spaces: `file:model.gguf` or `file:/srv/model.gguf`; or it is like `s3://bucket/path`, `https://host/path` or `hf:owner/name`, without a user or password")
     )]
     pub source: String,
@@ -174,6 +175,11 @@ impl Weights {
     /// Whether the weights are on the host already, rather than fetched from elsewhere.
     pub fn is_on_host(&self) -> bool {
         self.source.starts_with("file:")
+    }
+
+    /// The source as messages show it: what follows a `?` may be a signature, which lets others in.
+    pub fn place(&self) -> &str {
+        self.source.split('?').next().unwrap_or_default()
     }
 }
 

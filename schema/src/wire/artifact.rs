@@ -20,7 +20,7 @@ pub enum Artifact {
 impl fmt::Display for Artifact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Artifact::Weights(weights) => write!(f, "weights `{}`", weights.source),
+            Artifact::Weights(weights) => write!(f, "weights `{}`", weights.place()),
             Artifact::Image(image) => write!(f, "image `{image}`"),
         }
     }

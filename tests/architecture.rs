@@ -43,7 +43,7 @@ const FLOORS: [(&str, &[&[&str]]); 3] = [
             &["admission", "units", "meter"],
             &["routing"],
             &["request", "answer"],
-            &["metrics", "tally"],
+            &["metrics", "tally", "kv_index"],
         ],
     ),
 ];

@@ -6,6 +6,7 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use denv_gateway::answer::{Events, usage_of};
+use denv_gateway::kv_index::{KvIndex, Prefix, ROOM};
 use denv_gateway::request::ChatRequest;
 use denv_gateway::routing::{Candidate, pick};
 use divan::Bencher;
@@ -60,5 +61,27 @@ fn follow_stream(bencher: Bencher<'_, '_>) {
 #[divan::bench(args = [2, 64, 512])]
 fn pick_unit(bencher: Bencher<'_, '_>, units: usize) {
     let loads: Vec<u32> = (0..units as u32).map(|index| index * 7 % 13).collect();
-    bencher.bench(|| pick(units, |index| Candidate::Inflight(black_box(&loads)[index]), 256, black_box(3)));
+    let candidate = |index: usize| Candidate::Ready { inflight: black_box(&loads)[index], to_read: 0 };
+    bencher.bench(|| pick(units, candidate, 256, black_box(3)));
+}
+
+/// What a prompt is known by, for routing.
+#[divan::bench(args = [1 << 10, 32 << 10, 1 << 20])]
+fn read_prefix(bencher: Bencher<'_, '_>, prompt_bytes: usize) {
+    let chat = ChatRequest::parse(request(prompt_bytes)).expect("the benchmark's request is well-formed");
+    bencher.counter(BytesCount::new(prompt_bytes)).bench(|| black_box(&chat).prefix());
+}
+
+/// Who has a prompt of 32 KiB, where all units have its first half and one has it all.
+#[divan::bench(args = [2, 64, 512])]
+fn look_up_prefix(bencher: Bencher<'_, '_>, units: usize) {
+    let (half, whole) = (vec![b'x'; 16 << 10], vec![b'x'; 32 << 10]);
+    let (half, whole) = (Prefix::new([], &half), Prefix::new([], &whole));
+    let mut index = KvIndex::new(ROOM);
+    let holders: Vec<_> = (0..units).map(|_| index.join()).collect();
+    for holder in &holders {
+        index.hold(*holder, &half);
+    }
+    index.hold(holders[0], &whole);
+    bencher.bench(|| black_box(&index).held(black_box(&whole)));
 }

@@ -7,7 +7,7 @@
 //! Floors, each importing only downwards; neighbours never import each other:
 //!
 //! `main` > [`process`] > `api` | `control_plane` > `proxy` | `last_known` > `admission` | `units` | `meter` >
-//! [`routing`] > [`request`] | [`answer`] > `metrics`
+//! [`routing`] > [`request`] | [`answer`] > `metrics` | [`kv_index`]
 //!
 //! What clients may rely on, and what is not obvious:
 //!
@@ -20,6 +20,10 @@
 //! - A request that no client has seen a byte of is run again on another unit when its unit fails, whether the
 //!   engine had begun or not: a chat completion changes nothing. At most three engines begin one request. After the
 //!   first byte it never is: the stream ends with an error event, `"code":"retryable"`, and without `[DONE]`.
+//! - A prompt goes to the unit where it costs least: what is in flight there, and what would have to be read because its KV cache
+//!   likely lacks it. What a unit has is known by what it was given (a salted or otherwise templated prompt is another); all of
+//!   that is forgotten the moment it fails, restarts or is replaced. `denv_gateway_expected_cached_tokens_total` beside
+//!   `denv_gateway_tokens_total{kind="cached-input"}` tells whether that holds.
 //! - A unit in rotation is asked for its health every two seconds, the whole way to its engine, and leaves rotation
 //!   when it fails. When its host can't be reached time and again, what it was asked and has not begun is run again
 //!   elsewhere, and a stream that has paused for ten seconds ends with the same error event.
@@ -31,6 +35,7 @@ mod admission;
 pub mod answer;
 mod api;
 mod control_plane;
+pub mod kv_index;
 mod last_known;
 mod meter;
 mod metrics;

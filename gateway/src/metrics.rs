@@ -21,6 +21,8 @@ pub(crate) struct Metrics {
     retries: Family<RetryLabels, Counter>,
     first_byte: Family<EndpointLabels, Histogram>,
     usage_missing: Family<EndpointLabels, Counter>,
+    expected_cached: Family<EndpointLabels, Counter>,
+    kv_index_blocks: Gauge,
     unit_inflight: Family<UnitLabels, Gauge>,
     unit_in_rotation: Family<UnitLabels, Gauge>,
     ledger_pending: Gauge,
@@ -55,6 +57,7 @@ pub(crate) struct EndpointMetrics {
     cached_input: Counter,
     output: Counter,
     reasoning: Counter,
+    expected_cached: Counter,
     first_byte: Histogram,
     usage_missing: Counter,
 }
@@ -103,6 +106,8 @@ impl Metrics {
             retries: Family::default(),
             first_byte: Family::new_with_constructor(first_byte_histogram),
             usage_missing: Family::default(),
+            expected_cached: Family::default(),
+            kv_index_blocks: Gauge::default(),
             unit_inflight: Family::default(),
             unit_in_rotation: Family::default(),
             ledger_pending: Gauge::default(),
@@ -121,6 +126,16 @@ impl Metrics {
             "usage_missing",
             "Answers whose tokens were estimated, for the engine did not count them",
             metrics.usage_missing.clone(),
+        );
+        registry.register(
+            "expected_cached_tokens",
+            "Prompt tokens that were sent where they should be cached; cached-input counts those that were",
+            metrics.expected_cached.clone(),
+        );
+        registry.register(
+            "kv_index_blocks",
+            "Blocks of prompts that are remembered for routing",
+            metrics.kv_index_blocks.clone(),
         );
         registry.register("unit_inflight", "Requests a unit works on", metrics.unit_inflight.clone());
         registry.register(
@@ -158,6 +173,7 @@ impl Metrics {
             reasoning: tokens("reasoning"),
             first_byte: self.first_byte.get_or_create_owned(&labels),
             usage_missing: self.usage_missing.get_or_create_owned(&labels),
+            expected_cached: self.expected_cached.get_or_create_owned(&labels),
             name: labels.endpoint,
         }
     }
@@ -184,6 +200,7 @@ impl Metrics {
         report: &GatewayReport,
         ledger_pending: u64,
         ledger_writable: bool,
+        kv_index_blocks: usize,
     ) -> String {
         self.unit_inflight.clear();
         self.unit_in_rotation.clear();
@@ -194,6 +211,7 @@ impl Metrics {
         }
         self.ledger_pending.set(i64::try_from(ledger_pending).unwrap_or(i64::MAX));
         self.ledger_writable.set(i64::from(ledger_writable));
+        self.kv_index_blocks.set(i64::try_from(kv_index_blocks).unwrap_or(i64::MAX));
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to a String cannot fail");
         text
@@ -214,6 +232,11 @@ impl EndpointMetrics {
         self.cached_input.inc_by(tokens.cached_input);
         self.output.inc_by(tokens.output);
         self.reasoning.inc_by(tokens.reasoning);
+    }
+
+    /// So many tokens of a prompt should have been cached where it was sent: no more than the prompt had, as it was counted.
+    pub(crate) fn expected(&self, cached_tokens: u64, counted: TokenCounts) {
+        self.expected_cached.inc_by(cached_tokens.min(counted.input + counted.cached_input));
     }
 
     pub(crate) fn usage_missing(&self) {

@@ -4,6 +4,7 @@
 
 mod alarms;
 mod approvals;
+mod caches;
 mod certificates;
 mod changes;
 mod clients;

@@ -117,6 +117,7 @@ impl Api {
     fn metrics(&self) -> Response<Answer> {
         let report = self.proxy.report();
         let meter = &self.proxy.meter;
-        reply::metrics(self.proxy.metrics.encode(&report, meter.pending(), meter.is_writable()))
+        let blocks = self.proxy.units.remembered_blocks();
+        reply::metrics(self.proxy.metrics.encode(&report, meter.pending(), meter.is_writable(), blocks))
     }
 }

@@ -6,6 +6,7 @@ use http::{HeaderMap, StatusCode};
 use hyper::body::Incoming;
 
 use crate::admission::Model;
+use crate::kv_index::Prefix;
 use crate::metrics::RetryReason;
 use crate::request::ChatRequest;
 use crate::units::{Connection, Lease, NoUnit, SendError, Unit};
@@ -20,6 +21,7 @@ use super::settlement::Settlement;
 pub(super) struct Attempts<'a> {
     proxy: &'a Proxy,
     model: &'a Model,
+    prefix: Prefix,
     tried: Vec<Arc<Unit>>,
     /// Tried on a kept connection that broke, which may say nothing of the unit: it is good for another try if
     /// there is no other.
@@ -44,10 +46,11 @@ pub(super) struct Begun {
 const MAX_BEGUN: u32 = 3;
 
 impl<'a> Attempts<'a> {
-    pub(super) fn new(proxy: &'a Proxy, model: &'a Model) -> Self {
+    pub(super) fn new(proxy: &'a Proxy, model: &'a Model, prefix: Prefix) -> Self {
         Attempts {
             proxy,
             model,
+            prefix,
             tried: Vec::new(),
             doubtful: None,
             begun: 0,
@@ -65,7 +68,7 @@ impl<'a> Attempts<'a> {
     ) -> Result<Begun, ProxyError> {
         let mut lease = self.acquire()?;
         loop {
-            settlement.on(lease.unit());
+            settlement.on(&lease);
             let silence = self.proxy.engine_silence;
             let ask = Ask { lease: &lease, chat, headers, silence };
             let begun = ask.begin(settlement).await;
@@ -146,7 +149,8 @@ impl<'a> Attempts<'a> {
 
     fn acquire(&mut self) -> Result<Lease, ProxyError> {
         let acquire = |tried: &[Arc<Unit>]| {
-            self.proxy.units.acquire(&self.model.stage, self.model.max_inflight_per_unit, tried)
+            let (stage, limit) = (&self.model.stage, self.model.max_inflight_per_unit);
+            self.proxy.units.acquire(stage, limit, tried, &self.prefix)
         };
         let acquired = acquire(&self.tried).or_else(|none| {
             let Some(doubtful) = self.doubtful.take() else { return Err(none) };

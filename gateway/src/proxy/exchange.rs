@@ -66,7 +66,7 @@ impl Exchange<'_> {
     /// Tries units until one has begun an answer that can be passed on. Until then the client has seen nothing,
     /// so a chat completion, which changes nothing, may be run again.
     async fn attempt(&self, settlement: &mut Settlement) -> Result<Passable, ProxyError> {
-        let mut attempts = Attempts::new(self.proxy, &self.model);
+        let mut attempts = Attempts::new(self.proxy, &self.model, self.chat.prefix());
         let silence = self.proxy.engine_silence;
         loop {
             let Begun { head, mut body, connection, lease } =

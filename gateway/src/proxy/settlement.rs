@@ -5,8 +5,9 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::admission::{Grant, Model};
+use crate::kv_index::BLOCK_BYTES;
 use crate::metrics::Outcome;
-use crate::units::Unit;
+use crate::units::{Lease, Unit};
 
 use super::Proxy;
 use super::error::ProxyError;
@@ -23,8 +24,13 @@ pub(super) struct Settlement {
     unit: Option<(Arc<Unit>, Instant)>,
     /// How much of the prompt the prefill member had in its cache, where there was one.
     prefill_cached: Option<u64>,
+    /// How many blocks of the prompt were expected to be in its unit's cache.
+    expected_blocks: u32,
     open: bool,
 }
+
+/// As text is, at four bytes a token.
+const TOKENS_OF_A_BLOCK: u64 = BLOCK_BYTES as u64 / 4;
 
 impl Settlement {
     pub(super) fn open(
@@ -42,13 +48,15 @@ impl Settlement {
             estimated_input,
             unit: None,
             prefill_cached: None,
+            expected_blocks: 0,
             open: true,
         }
     }
 
     /// It is given to a unit, or to another one.
-    pub(super) fn on(&mut self, unit: &Arc<Unit>) {
-        self.unit = Some((unit.clone(), Instant::now()));
+    pub(super) fn on(&mut self, lease: &Lease) {
+        self.unit = Some((lease.unit().clone(), Instant::now()));
+        self.expected_blocks = lease.cached();
         self.prefill_cached = None;
     }
 
@@ -118,6 +126,9 @@ impl Settlement {
     fn count(&self, usage: Option<TokenCounts>, tokens: TokenCounts, outcome: RequestOutcome) {
         let metrics = &self.model.metrics;
         metrics.metered(tokens);
+        if let Some(usage) = usage {
+            metrics.expected(u64::from(self.expected_blocks) * TOKENS_OF_A_BLOCK, usage);
+        }
         if let Some((unit, since)) = self.unit() {
             unit.tally().metered(tokens);
             match outcome {

@@ -12,6 +12,8 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::kv_index::Prefix;
+
 pub use hand_over::{Halves, Then};
 
 /// A request's body with what was read of it, as places in the body.
@@ -23,8 +25,9 @@ pub struct ChatRequest {
     name: String,
     pub stream: bool,
     usage: UsageOption,
-    /// How many bytes the messages take.
-    messages_bytes: usize,
+    messages: Range<usize>,
+    /// What the prompt's tokens depend on beside the model and the messages, or what keeps its cache apart.
+    frame: [Range<usize>; 3],
 }
 
 /// Whether the client asked for usage at the end of its stream, and if not, where to put the wish.
@@ -66,6 +69,12 @@ struct Fields<'a> {
     stream_options: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     messages: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    tools: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    chat_template_kwargs: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    cache_salt: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -90,9 +99,11 @@ impl ChatRequest {
             Some(_) => return Err(RequestError::WrongType("stream")),
         };
         let usage = usage_option(&body, fields.stream_options);
-        let messages_bytes = fields.messages.map_or(0, |raw| raw.get().len());
+        let there = |field: Option<&RawValue>| field.map_or(0..0, |raw| place(&body, raw));
+        let frame = [fields.tools, fields.chat_template_kwargs, fields.cache_salt].map(there);
+        let messages = there(fields.messages);
         let (name, model) = (name.into_owned(), place(&body, model));
-        Ok(ChatRequest { model, name, stream, usage, messages_bytes, body })
+        Ok(ChatRequest { model, name, stream, usage, messages, frame, body })
     }
 
     pub fn model(&self) -> &str {
@@ -101,7 +112,14 @@ impl ChatRequest {
 
     /// A guess at the prompt's tokens for when the engine could not say: four bytes each, as English text has.
     pub fn estimated_input(&self) -> u64 {
-        self.messages_bytes.div_ceil(4) as u64
+        self.messages.len().div_ceil(4) as u64
+    }
+
+    /// The prompt, as caches of its keys and values know it: a conversation that goes on begins as it did before. Whoever salts
+    /// its cache shares it with nobody.
+    pub fn prefix(&self) -> Prefix {
+        let frame = self.frame.iter().map(|range| &self.body[range.clone()]);
+        Prefix::new([self.name.as_bytes()].into_iter().chain(frame), &self.body[self.messages.clone()])
     }
 
     /// Whether usage is asked for on the client's behalf, and must not reach it.

@@ -3,6 +3,7 @@
 //! It owns which unit is in rotation, and every connection to one. It refuses to know what is asked of units, and
 //! by whom.
 
+mod cache;
 mod check;
 mod member;
 mod pool;
@@ -20,6 +21,7 @@ use denv_schema::{StageId, UnitId};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use crate::kv_index::{Prefix, SharedIndex};
 use crate::routing::{self, Candidate, Pick};
 
 pub(crate) use member::{Connection, Member, SendError};
@@ -39,7 +41,13 @@ pub(crate) struct Units {
 #[derive(Default)]
 struct Table {
     units: BTreeMap<UnitId, Arc<Tracked>>,
-    by_stage: HashMap<StageId, Vec<Arc<Unit>>>,
+    by_stage: HashMap<StageId, StageUnits>,
+}
+
+/// The units of a stage, and what is believed of their caches.
+struct StageUnits {
+    units: Vec<Arc<Unit>>,
+    index: SharedIndex,
 }
 
 /// A unit with the task that checks it, which ends with its last table.
@@ -80,13 +88,16 @@ impl Units {
         let before = self.table.load_full();
         let mut table = Table::default();
         for route in routes {
+            let stage = table.by_stage.entry(route.stage.clone()).or_insert_with(|| {
+                let known = before.by_stage.get(&route.stage).map(|stage| stage.index.clone());
+                StageUnits { units: Vec::new(), index: known.unwrap_or_else(SharedIndex::new) }
+            });
             let tracked = match before.units.get(&route.unit) {
                 Some(tracked) if tracked.unit.is_reached_by(route) => tracked.clone(),
-                known => self.track(route, known.map(|tracked| &tracked.unit)),
+                known => self.track(route, stage.index.clone(), known.map(|tracked| &tracked.unit)),
             };
             tracked.unit.want(route.rotation);
-            let stage = table.by_stage.entry(route.stage.clone()).or_default();
-            stage.push(tracked.unit.clone());
+            stage.units.push(tracked.unit.clone());
             table.units.insert(route.unit.clone(), tracked);
         }
         let table = Arc::new(table);
@@ -100,20 +111,31 @@ impl Units {
         self.changed.notify_one();
     }
 
-    fn track(&self, route: &UnitRoute, known: Option<&Arc<Unit>>) -> Arc<Tracked> {
-        let unit = Arc::new(Unit::new(route.clone(), &self.transport, self.changed.clone(), known));
+    fn track(&self, route: &UnitRoute, index: SharedIndex, known: Option<&Arc<Unit>>) -> Arc<Tracked> {
+        let unit = Unit::new(route.clone(), &self.transport, self.changed.clone(), index, known);
+        let unit = Arc::new(unit);
         let check = tokio::spawn(check::keep_checked(unit.clone()));
         Arc::new(Tracked { unit, check })
     }
 
-    /// Reserves a place on the unit of `stage` with the least in flight, of those that were not tried yet.
-    pub(crate) fn acquire(&self, stage: &StageId, limit: u32, tried: &[Arc<Unit>]) -> Result<Lease, NoUnit> {
+    /// Reserves a place for a prompt on the unit of `stage` where it costs least, of those that were not tried yet.
+    pub(crate) fn acquire(
+        &self,
+        stage: &StageId,
+        limit: u32,
+        tried: &[Arc<Unit>],
+        prefix: &Prefix,
+    ) -> Result<Lease, NoUnit> {
         let table = self.table.load();
-        let Some(units) = table.by_stage.get(stage) else { return Err(NoUnit::NoneReady) };
+        let Some(StageUnits { units, index }) = table.by_stage.get(stage) else {
+            return Err(NoUnit::NoneReady);
+        };
+        let held = index.held(prefix);
         let candidate = |index: usize| {
             let unit: &Arc<Unit> = &units[index];
             if unit.in_rotation() && !tried.iter().any(|other| Arc::ptr_eq(other, unit)) {
-                Candidate::Inflight(unit.inflight())
+                let to_read = prefix.len() - unit.has_cached(&held);
+                Candidate::Ready { inflight: unit.inflight(), to_read }
             } else {
                 Candidate::Unavailable
             }
@@ -122,14 +144,22 @@ impl Units {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed);
             match routing::pick(units.len(), candidate, limit, turn) {
                 // Lost the place to another request, or the unit just left: look again.
-                Pick::Unit(index) => match units[index].reserve(limit) {
-                    Some(lease) => return Ok(lease),
+                Pick::Unit(index) => match units[index].reserve(limit, &held) {
+                    Some(lease) => {
+                        lease.takes(prefix);
+                        return Ok(lease);
+                    }
                     None => continue,
                 },
                 Pick::Full => return Err(NoUnit::Full),
                 Pick::None => return Err(NoUnit::NoneReady),
             }
         }
+    }
+
+    /// How many blocks of prompts are remembered for routing.
+    pub(crate) fn remembered_blocks(&self) -> usize {
+        self.table.load().by_stage.values().map(|stage| stage.index.with(|index| index.len())).sum()
     }
 
     pub(crate) fn report(&self) -> BTreeMap<UnitId, UnitReport> {

@@ -5,8 +5,10 @@ use denv_schema::launch::HandOver;
 use denv_schema::wire::{MemberRoute, Rotation, UnitReport, UnitRoute};
 use tokio::sync::Notify;
 
+use super::cache::Cache;
 use super::member::{Connection, Member};
 use super::transport::Transport;
+use crate::kv_index::{Held, Prefix, SharedIndex};
 use crate::tally::Tally;
 
 /// A unit at a generation: one member that is asked, or two.
@@ -21,6 +23,8 @@ pub(crate) struct Unit {
     /// It was reached, and nothing has gone wrong with it since.
     healthy: AtomicBool,
     inflight: Arc<AtomicU32>,
+    /// What is believed to be in its KV cache: of two pools, that of the prefill member.
+    cache: Arc<Cache>,
     tally: Arc<Tally>,
     /// Wakes whoever reports.
     changed: Arc<Notify>,
@@ -31,6 +35,8 @@ pub(crate) struct Unit {
 /// A place on a unit. The unit is one request the fuller until it is dropped.
 pub(crate) struct Lease {
     unit: Arc<Unit>,
+    /// How many blocks of the prompt were believed to be in its cache.
+    cached: u32,
 }
 
 impl Unit {
@@ -40,6 +46,7 @@ impl Unit {
         route: UnitRoute,
         transport: &Arc<Transport>,
         changed: Arc<Notify>,
+        index: SharedIndex,
         known: Option<&Arc<Unit>>,
     ) -> Self {
         let same_generation = known.filter(|known| known.route.generation == route.generation);
@@ -55,6 +62,7 @@ impl Unit {
             wanted: AtomicBool::new(false),
             healthy: AtomicBool::new(healthy),
             inflight: same_generation.map(|known| known.inflight.clone()).unwrap_or_default(),
+            cache: same_generation.map_or_else(|| Arc::new(Cache::new(index)), |known| known.cache.clone()),
             tally: same_generation.map(|known| known.tally.clone()).unwrap_or_default(),
             changed,
             doubted: Notify::new(),
@@ -125,6 +133,7 @@ impl Unit {
     pub(crate) fn eject(&self) {
         if self.healthy.swap(false, Ordering::SeqCst) {
             self.members().for_each(|member| member.forget_connections());
+            self.cache.lose();
             self.doubted.notify_one();
             self.changed.notify_one();
         }
@@ -135,10 +144,15 @@ impl Unit {
         self.doubted.notify_one();
     }
 
-    /// A place, if there is one below `limit` and the unit is still in rotation.
-    pub(super) fn reserve(self: &Arc<Self>, limit: u32) -> Option<Lease> {
+    /// How many blocks of a prompt are believed to be in its cache.
+    pub(super) fn has_cached(&self, held: &Held) -> u32 {
+        self.cache.has(held)
+    }
+
+    /// A place for a prompt, if there is one below `limit` and the unit is still in rotation.
+    pub(super) fn reserve(self: &Arc<Self>, limit: u32, held: &Held) -> Option<Lease> {
         let before = self.inflight.fetch_add(1, Ordering::SeqCst);
-        let lease = Lease { unit: self.clone() };
+        let lease = Lease { unit: self.clone(), cached: self.has_cached(held) };
         // Counted first and looked second, while a drain leaves rotation first and counts second: one of the two
         // sees the other.
         (before < limit && self.in_rotation()).then_some(lease)
@@ -164,6 +178,16 @@ impl Unit {
 impl Lease {
     pub(crate) fn unit(&self) -> &Arc<Unit> {
         &self.unit
+    }
+
+    /// The unit is given this prompt, and will have it in its cache.
+    pub(super) fn takes(&self, prefix: &Prefix) {
+        self.unit.cache.takes(prefix);
+    }
+
+    /// How many blocks of the prompt were believed to be in the unit's cache.
+    pub(crate) fn cached(&self) -> u32 {
+        self.cached
     }
 
     /// The member that answers.

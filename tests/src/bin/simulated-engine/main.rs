@@ -3,6 +3,7 @@
 
 mod group;
 mod hand_over;
+mod prefix_cache;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -23,6 +24,7 @@ use serde_json::{Value, json};
 
 use group::Group;
 use hand_over::Kept;
+use prefix_cache::PrefixCache;
 
 #[derive(Parser)]
 struct Arguments {
@@ -133,6 +135,7 @@ struct Engine {
     /// What it has read for others, and where they come for it.
     kept: Arc<Kept>,
     gives_at: Option<SocketAddr>,
+    cache: PrefixCache,
     running: AtomicU64,
     prompt_tokens: AtomicU64,
     generated_tokens: AtomicU64,
@@ -190,6 +193,7 @@ async fn main() -> ExitCode {
         flags,
         kept,
         gives_at,
+        cache: PrefixCache::default(),
         running: AtomicU64::new(0),
         prompt_tokens: AtomicU64::new(0),
         generated_tokens: AtomicU64::new(0),
@@ -280,13 +284,14 @@ async fn chat(State(engine): State<Arc<Engine>>, Json(request): Json<Value>) -> 
         }
         say("took over what another member has read");
     }
-    let prompt = (request["messages"].to_string().len() as u64).div_ceil(4);
+    let text = request["messages"].to_string();
+    let (prompt, cached) = ((text.len() as u64).div_ceil(4), engine.cache.read(&text));
     let tokens = request["max_tokens"].as_u64().unwrap_or(16);
     engine.running.fetch_add(1, Ordering::Relaxed);
     engine.prompt_tokens.fetch_add(prompt, Ordering::Relaxed);
     engine.generated_tokens.fetch_add(tokens, Ordering::Relaxed);
-    let answer =
-        Answer { engine: Arc::clone(&engine), id: engine.started.elapsed().as_nanos(), prompt, tokens };
+    let id = engine.started.elapsed().as_nanos();
+    let answer = Answer { engine: Arc::clone(&engine), id, prompt, cached, tokens };
     if request["stream"].as_bool() == Some(true) {
         let with_usage = request["stream_options"]["include_usage"].as_bool() == Some(true);
         let events = futures::stream::unfold((answer, 0), move |(answer, number)| async move {
@@ -310,6 +315,7 @@ struct Answer {
     engine: Arc<Engine>,
     id: u128,
     prompt: u64,
+    cached: u64,
     tokens: u64,
 }
 
@@ -328,7 +334,7 @@ impl Answer {
         let (prompt, generated) = (self.prompt, self.tokens);
         json!({
             "prompt_tokens": prompt, "total_tokens": prompt + generated, "completion_tokens": generated,
-            "prompt_tokens_details": { "cached_tokens": 0 },
+            "prompt_tokens_details": { "cached_tokens": self.cached },
         })
     }
 

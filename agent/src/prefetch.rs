@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use denv_schema::wire::{Artifact, ArtifactReport, ArtifactState};
+use denv_schema::wire::{Artifact, ArtifactReport, ArtifactState, FetchedBytes};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -23,6 +23,9 @@ pub struct Prefetch {
 
 /// Between tries of what failed: somebody may be mending it.
 const RETRY: Duration = Duration::from_secs(5);
+/// How often it is looked how far a fetch is, and in how many steps that is shown.
+const SHOW_EVERY: Duration = Duration::from_secs(5);
+const STEPS: u64 = 20;
 
 impl Prefetch {
     /// Nothing is wanted yet.
@@ -65,7 +68,7 @@ async fn run(
         states.retain(|artifact, _| wanted.contains(artifact));
         tried.retain(|artifact, _| wanted.contains(artifact));
         under_way = under_way.filter(|(artifact, _)| wanted.contains(artifact));
-        show(&shown, &wanted, &mut states);
+        show(&shown, &wanted, &mut states, &weights);
         let due = |artifact: &Artifact| match states.get(artifact) {
             Some(ArtifactState::Ready) => None,
             _ => Some(tried.get(artifact).map_or_else(Instant::now, |at| *at + RETRY)),
@@ -90,6 +93,8 @@ async fn run(
                 states.insert(artifact, state);
             }
             () = until(again) => {}
+            // How far it is.
+            () = tokio::time::sleep(SHOW_EVERY), if under_way.is_some() => {}
         }
     }
 }
@@ -99,10 +104,15 @@ fn show(
     shown: &watch::Sender<Vec<ArtifactReport>>,
     wanted: &[Artifact],
     states: &mut BTreeMap<Artifact, ArtifactState>,
+    weights: &WeightStore,
 ) {
     let reports = wanted.iter().map(|artifact| {
         let state = states.entry(artifact.clone()).or_insert(ArtifactState::Preparing).clone();
-        ArtifactReport { artifact: artifact.clone(), state }
+        let fetched = match (artifact, &state) {
+            (Artifact::Weights(wanted), ArtifactState::Preparing) => weights.fetched(wanted.digest),
+            _ => None,
+        };
+        ArtifactReport { artifact: artifact.clone(), state, fetched: fetched.map(in_steps) }
     });
     let reports: Vec<ArtifactReport> = reports.collect();
     shown.send_if_modified(|shown| {
@@ -110,6 +120,12 @@ fn show(
         *shown = reports;
         is_news
     });
+}
+
+/// Each step is a report, so there are few.
+fn in_steps(fetched: FetchedBytes) -> FetchedBytes {
+    let step = (fetched.of / STEPS).max(1);
+    FetchedBytes { bytes: fetched.bytes / step * step, ..fetched }
 }
 
 async fn prepare(weights: Arc<WeightStore>, artifact: Artifact) -> Result<(), String> {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use denv_schema::Digest;
-use denv_weights::{Amount, Contents, FileContents, FindError, Progress, ReadError, Reader};
+use denv_schema::quantity::Bytes;
+use denv_weights::{Contents, FileContents, FindError, Progress, ReadError, Reader};
 use serde::Serialize;
 
 use crate::error::Error;
@@ -100,7 +101,7 @@ fn read(path: &Path, output: &mut Output) -> Result<Contents, Error> {
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 let (read, of) = progress.read_of();
                 let share = (u128::from(read) * 100).checked_div(u128::from(of)).unwrap_or(0);
-                output.note(&format!("read {} of {} ({share} %)", Amount(read), Amount(of)));
+                output.note(&format!("read {} of {} ({share} %)", Bytes(read), Bytes(of)));
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => return Err(trouble(ReadError::GivenUp)),
         }

@@ -17,7 +17,7 @@ use crate::launch::{Claim, HandOver, LaunchSpec};
 use crate::measures::{GatewayMeasures, HostMeasures};
 use crate::{Digest, MemberId, Name, StageId, UnitId};
 
-pub use artifact::{Artifact, ArtifactReport, ArtifactState};
+pub use artifact::{Artifact, ArtifactReport, ArtifactState, FetchedBytes};
 pub use test::{
     Answer, CaseAnswer, LONGEST_ANSWER, MOST_PROMPTS, Prompt, Said, TestId, TestRequest, TestResult, ToolCall,
 };

@@ -28,7 +28,8 @@ impl Preparing {
         let due = now + SignedDuration::from_secs(self.takes);
         for artifact in &artifacts {
             let known = before.iter().position(|(report, _)| report.artifact == *artifact);
-            let report = ArtifactReport { artifact: artifact.clone(), state: ArtifactState::Preparing };
+            let report =
+                ArtifactReport { artifact: artifact.clone(), state: ArtifactState::Preparing, fetched: None };
             self.reports.push(known.map_or((report, due), |at| before.swap_remove(at)));
         }
         self.asked = artifacts;

@@ -4,12 +4,10 @@
 //! `denv weights digest` and denvd share it, so what a person computes is what a host verifies. It refuses to know where
 //! weights come from, releases and engines, and it changes no file.
 
-mod amount;
 mod find;
 mod listing;
 mod read;
 
-pub use amount::Amount;
 pub use find::{FindError, Found, FoundFile, find, is_hidden, is_name};
 pub use listing::{Contents, Difference, FileContents, Listing};
 pub use read::{Progress, ReadError, Reader};

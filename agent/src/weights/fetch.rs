@@ -1,15 +1,15 @@
 //! Fetches files into a folder: a few at a time, each from where it broke off, as long as it gets on.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use denv_weights::Amount;
+use denv_schema::quantity::Bytes;
+use denv_schema::wire::FetchedBytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use tokio::fs::{self, OpenOptions};
 use tokio::io::{AsyncSeekExt as _, AsyncWriteExt as _, BufWriter};
-use tokio::time::Instant;
 
+use super::progress::FetchProgress;
 use super::remote::{Remote, RemoteError, RemoteFile};
 
 /// Files into a folder that nobody else writes.
@@ -18,6 +18,7 @@ pub(super) struct Fetch<'a> {
     pub(super) files: &'a [RemoteFile],
     pub(super) folder: &'a Path,
     pub(super) waits: &'a [Duration],
+    pub(super) progress: &'a FetchProgress,
 }
 
 /// Waits after tries that brought nothing; after the last, it is given up. Long enough for a store that is restarted.
@@ -36,29 +37,29 @@ const AT_A_TIME: usize = 4;
 const BUFFER_BYTES: usize = 1 << 20;
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
-/// How far it is, for the log.
-struct Said {
-    fetched: u64,
-    last: Instant,
-}
-
 impl Fetch<'_> {
     /// Afterwards each file is there in the length that the source gave it, and on the disk.
     pub(super) async fn run(&self) -> Result<(), FetchError> {
-        let said = Mutex::new(Said { fetched: 0, last: Instant::now() });
         let mut fetches = Vec::new();
         for file in self.files {
-            fetches.push(self.file(file, &said));
+            fetches.push(self.file(file));
         }
-        futures::stream::iter(fetches).buffer_unordered(AT_A_TIME).try_collect().await
+        let all = futures::stream::iter(fetches).buffer_unordered(AT_A_TIME).try_collect();
+        let mut all = std::pin::pin!(all);
+        loop {
+            match tokio::time::timeout(SAY_EVERY, &mut all).await {
+                Ok(done) => return done,
+                Err(_) => self.say(),
+            }
+        }
     }
 
-    async fn file(&self, file: &RemoteFile, said: &Mutex<Said>) -> Result<(), FetchError> {
+    async fn file(&self, file: &RemoteFile) -> Result<(), FetchError> {
         let path = self.folder.join(&file.name);
-        let mut waits = self.waits.iter();
+        let (mut waits, mut counted) = (self.waits.iter(), 0);
         loop {
             let before = bytes_of(&path).await;
-            let error = match self.go_on(file, &path, said).await {
+            let error = match self.go_on(file, &path, &mut counted).await {
                 Ok(()) => return Ok(()),
                 Err(FetchError::Remote(error)) if error.may_pass() => error,
                 Err(error) => return Err(error),
@@ -73,7 +74,7 @@ impl Fetch<'_> {
     }
 
     /// One try: what is there of the file is kept, unless the source sends all of it again.
-    async fn go_on(&self, file: &RemoteFile, path: &Path, said: &Mutex<Said>) -> Result<(), FetchError> {
+    async fn go_on(&self, file: &RemoteFile, path: &Path, counted: &mut u64) -> Result<(), FetchError> {
         let at = |source| FetchError::Write { path: path.to_owned(), source };
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).await.map_err(at)?;
@@ -87,6 +88,7 @@ impl Fetch<'_> {
         if file.bytes != Some(written) {
             let mut body = self.remote.open(file, written).await?;
             written = body.begins_at;
+            self.progress.count(counted, written);
             opened.set_len(written).await.map_err(at)?;
             opened.seek(std::io::SeekFrom::Start(written)).await.map_err(at)?;
             let mut writer = BufWriter::with_capacity(BUFFER_BYTES, opened);
@@ -96,7 +98,7 @@ impl Fetch<'_> {
                     Ok(chunk) => {
                         writer.write_all(&chunk).await.map_err(at)?;
                         written += chunk.len() as u64;
-                        self.say(chunk.len(), said);
+                        self.progress.count(counted, written);
                     }
                     Err(error) => {
                         broken = Some(error);
@@ -112,6 +114,7 @@ impl Fetch<'_> {
             }
             self.is_whole(file, written)?;
         }
+        self.progress.count(counted, written);
         opened.sync_all().await.map_err(at)
     }
 
@@ -119,30 +122,20 @@ impl Fetch<'_> {
         let place = || format!("{} ({})", self.remote.place(), file.name);
         match file.bytes {
             Some(bytes) if written < bytes => {
-                let reason = format!("it ended after {} of {}", Amount(written), Amount(bytes));
+                let reason = format!("it ended after {} of {}", Bytes(written), Bytes(bytes));
                 Err(RemoteError::Again { place: place(), reason })
             }
             Some(bytes) if written > bytes => {
-                let reason = format!("it is longer than the {} it was said to be", Amount(bytes));
+                let reason = format!("it is longer than the {} it was said to be", Bytes(bytes));
                 Err(RemoteError::Refused { place: place(), reason })
             }
             _ => Ok(()),
         }
     }
 
-    fn say(&self, bytes: usize, said: &Mutex<Said>) {
-        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-        said.fetched += bytes as u64;
-        let since = said.last.elapsed();
-        if since >= SAY_EVERY {
-            said.last = Instant::now();
-            let all: Option<u64> = self.files.iter().map(|file| file.bytes).sum();
-            let of = all.map_or_else(String::new, |all| format!(" of {}", Amount(all)));
-            tracing::info!(
-                from = self.remote.place(),
-                "fetched {}{of} since the start",
-                Amount(said.fetched)
-            );
+    fn say(&self) {
+        if let Some(FetchedBytes { bytes, of }) = self.progress.fetched() {
+            tracing::info!(from = self.remote.place(), "fetched {} of {}", Bytes(bytes), Bytes(of));
         }
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use denv_schema::Digest;
-use denv_weights::Amount;
+use denv_schema::quantity::Bytes;
 use nix::sys::statvfs::statvfs;
 
 use super::eviction::{Kept, evict};
@@ -43,7 +43,7 @@ pub enum FolderError {
     #[error(
         "there is no room for the weights: they need {} more in `{path}`, {} are missing, and nothing fetched earlier \
          can be removed for that; free disk space, or choose a larger disk (`--weights-dir`)",
-        Amount(*needed), Amount(*missing)
+        Bytes(*needed), Bytes(*missing)
     )]
     NoRoom { path: PathBuf, needed: u64, missing: u64 },
 }

@@ -4,6 +4,7 @@
 mod eviction;
 mod fetch;
 mod fetched;
+mod progress;
 mod remote;
 #[cfg(test)]
 mod tests;
@@ -17,10 +18,12 @@ use std::time::Duration;
 
 use denv_schema::Digest;
 use denv_schema::manifest::Weights;
+use denv_schema::wire::FetchedBytes;
 use denv_weights::{Contents, Listing, Progress, ReadError, Reader, is_hidden, is_name};
 
 use fetch::{Fetch, FetchError, WAITS_SECONDS};
 use fetched::{Fetched, FolderError, Home};
+use progress::UnderWay;
 pub use remote::{Access, RemoteError};
 use remote::{Remote, RemoteFile};
 use turns::Turns;
@@ -35,6 +38,7 @@ pub struct WeightStore {
     reader: Arc<Reader>,
     turns: Turns,
     fetched: Mutex<Option<Arc<Fetched>>>,
+    under_way: UnderWay,
     in_use: OnceLock<Box<dyn Fn() -> BTreeSet<Digest> + Send + Sync>>,
     /// Folders that were once what was meant, by what they were meant to be: to say in what one differs.
     verified: Mutex<HashMap<Digest, Listing>>,
@@ -73,6 +77,7 @@ impl WeightStore {
             reader: Arc::default(),
             turns: Turns::default(),
             fetched: Mutex::default(),
+            under_way: UnderWay::default(),
             in_use: OnceLock::new(),
             verified: Mutex::default(),
             refused: Mutex::default(),
@@ -83,6 +88,11 @@ impl WeightStore {
     pub fn keep(&self, in_use: impl Fn() -> BTreeSet<Digest> + Send + Sync + 'static) {
         // Said once, when denvd starts.
         let _ = self.in_use.set(Box::new(in_use));
+    }
+
+    /// How far the fetching of these is, while it goes on.
+    pub fn fetched(&self, digest: Digest) -> Option<FetchedBytes> {
+        self.under_way.of(digest)
     }
 
     /// The verified file or folder of `weights`, fetched if it is from elsewhere; the same weights once at a time,
@@ -98,27 +108,34 @@ impl WeightStore {
             self.is_meant(&path.display().to_string(), &contents, digest)?;
             return Ok(path);
         }
-        let remote = Remote::new(source, &self.access).map_err(FetchError::from)?;
-        let unknown = || WeightsError::Source(weights.place().to_owned());
-        self.fetched(&remote.ok_or_else(unknown)?, digest).await
-    }
-
-    async fn fetched(&self, remote: &Remote, digest: Digest) -> Result<PathBuf, WeightsError> {
         let fetched = self.claim()?;
         let home = fetched.home(digest);
         if home.is_whole() {
-            match self.verify(&home.whole, remote, digest).await {
+            match self.verify(&home.whole, weights.place(), digest).await {
                 Ok(inside) => {
                     home.touch();
                     return Ok(home.path(inside));
                 }
-                Err(WeightsError::Mismatch { found, .. }) => {
-                    tracing::warn!(%digest, "fetched weights have changed on the disk, fetching them again: {found}");
+                Err(error @ (WeightsError::Mismatch { .. } | WeightsError::Read(_))) => {
+                    tracing::warn!(%digest, "fetched weights have changed on the disk, fetching them again: {error}");
                     self.blocking(&home, |home| home.remove_all()).await?;
                 }
                 Err(error) => return Err(error),
             }
         }
+        // Only now: what is there needs no source.
+        let remote = Remote::new(source, &self.access).map_err(FetchError::from)?;
+        let unknown = || WeightsError::Source(weights.place().to_owned());
+        self.fetch(&remote.ok_or_else(unknown)?, &fetched, digest).await
+    }
+
+    async fn fetch(
+        &self,
+        remote: &Remote,
+        fetched: &Arc<Fetched>,
+        digest: Digest,
+    ) -> Result<PathBuf, WeightsError> {
+        let home = fetched.home(digest);
         let files = files_of(remote, self.list(remote).await?)?;
         let version = version_of(&files);
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned();
@@ -127,10 +144,12 @@ impl WeightStore {
         }
         let mut goes_on = self.blocking(&home, move |home| home.begin(version)).await?;
         loop {
-            self.make_room(&fetched, &home, &files, digest).await?;
+            self.make_room(fetched, &home, &files, digest).await?;
             tracing::info!(%digest, from = remote.place(), files = files.len(), goes_on, "fetching weights");
-            Fetch { remote, files: &files, folder: &home.partial, waits: &self.waits }.run().await?;
-            match self.verify(&home.partial, remote, digest).await {
+            let progress = self.under_way.begin(digest, &files);
+            let (folder, waits) = (&home.partial, &self.waits);
+            Fetch { remote, files: &files, folder, waits, progress: &progress }.run().await?;
+            match self.verify(&home.partial, &remote.place(), digest).await {
                 Ok(inside) => {
                     self.blocking(&home, |home| home.complete()).await?;
                     tracing::info!(%digest, from = remote.place(), "fetched weights, and verified them");
@@ -194,7 +213,7 @@ impl WeightStore {
     async fn verify(
         &self,
         folder: &Path,
-        remote: &Remote,
+        place: &str,
         digest: Digest,
     ) -> Result<Option<String>, WeightsError> {
         let contents = self.read(folder).await?;
@@ -207,10 +226,10 @@ impl WeightStore {
             if listing.digest() != digest {
                 // Where there is one file, that is what was meant.
                 let file = Contents::File(*file);
-                return self.is_meant(&remote.place(), &file, digest).map(|()| None);
+                return self.is_meant(place, &file, digest).map(|()| None);
             }
         }
-        self.is_meant(&remote.place(), &contents, digest).map(|()| None)
+        self.is_meant(place, &contents, digest).map(|()| None)
     }
 
     /// On threads of its own; giving up the future ends the reading.

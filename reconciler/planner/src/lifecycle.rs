@@ -29,14 +29,13 @@ pub(crate) fn advance(pass: &mut Pass<'_>, unit: &Unit<'_>, rollout: &Rollout) {
             let (generation, reason) = (record.generation + 1, reason.clone());
             pass.step(Step::RestartUnit { unit: id, generation, reason, at: now });
         }
-        (UnitStatus::Planned, _) => start(pass, id, record, "waiting for the host to take it up"),
-        (UnitStatus::Preparing, _) => start(pass, id, record, "verifying weights"),
-        (UnitStatus::Starting, _) => start(pass, id, record, "starting the engine"),
+        (UnitStatus::Planned, _) => start(pass, unit, "waiting for the host to take it up"),
+        (UnitStatus::Preparing, _) => start(pass, unit, "preparing weights"),
+        (UnitStatus::Starting, _) => start(pass, unit, "starting the engine"),
         (UnitStatus::Withheld, _) => pass.wait(Subject::Unit(id), WaitingOn::Gate),
         (UnitStatus::Checking { unrouted }, _) => {
-            let waiting =
-                WaitingOn::Gateways { gateways: unrouted.clone(), until: start_deadline(pass.world, record) };
-            pass.wait(Subject::Unit(id), waiting);
+            let until = start_deadline(pass.world, record, &unit.status);
+            pass.wait(Subject::Unit(id), WaitingOn::Gateways { gateways: unrouted.clone(), until });
         }
         (UnitStatus::Unhealthy { reason } | UnitStatus::Failed { reason, .. }, _) => {
             let waiting = WaitingOn::Unhealthy {
@@ -55,10 +54,12 @@ fn stopping<'u>(world: &World<'_>, unit: &'u UnitRecord) -> &'u MemberRecord {
     unit.members.iter().find(|member| !is_gone(world, unit, member)).unwrap_or_else(|| unit.front())
 }
 
-fn start(pass: &mut Pass<'_>, id: UnitId, record: &UnitRecord, doing: &str) {
-    let (host, doing, until) =
-        (laggard(pass.world, record).host.clone(), doing.to_owned(), start_deadline(pass.world, record));
-    pass.wait(Subject::Unit(id), WaitingOn::Start { host, doing, until });
+fn start(pass: &mut Pass<'_>, unit: &Unit<'_>, doing: &str) {
+    let (host, until) = (
+        laggard(pass.world, unit.record).host.clone(),
+        start_deadline(pass.world, unit.record, &unit.status),
+    );
+    pass.wait(Subject::Unit(unit.id.clone()), WaitingOn::Start { host, doing: doing.to_owned(), until });
 }
 
 /// Every gateway that is alive has confirmed that the unit left rotation, and its requests finished or their time is

@@ -88,17 +88,25 @@ const REPORT_GRACE: Duration = Duration::from_secs(15);
 /// command's way to the host, and the gateways' checks.
 const START_GRACE: Duration = Duration::from_secs(30);
 
+/// What a start may take beyond that where hosts fetch the weights: a terabyte at 100 MB/s. A host says when it can't, and
+/// bounds by itself how long the engine then takes.
+const FETCH: Duration = Duration::from_secs(3 * 3600);
+
 /// An engine that ends more often than this, without having been healthy for long in between, is not mended by starting it
 /// there again.
 const ENDS_MOST: u32 = 5;
 /// So is a unit that denv starts again more often than this in a row.
 const RESTARTS_MOST: u32 = 5;
 
-/// When a unit that is not ready yet has failed. A control plane that was away meanwhile first hears what has become
-/// of it.
-pub(crate) fn start_deadline(world: &World<'_>, unit: &UnitRecord) -> Timestamp {
+/// When a unit that is not ready yet, and this instead, has failed. A control plane that was away meanwhile first hears
+/// what has become of it.
+pub(crate) fn start_deadline(world: &World<'_>, unit: &UnitRecord, status: &UnitStatus) -> Timestamp {
+    let mut weights = unit.members.iter().filter_map(|member| member.spec.weights.as_ref());
+    let is_fetched = weights.any(|weights| !weights.is_on_host());
+    // A host that has not even begun fetches nothing.
+    let fetching = if is_fetched && *status != UnitStatus::Planned { FETCH } else { Duration::ZERO };
     let deadline = unit.since + signed(unit.start_timeout().get() + START_GRACE);
-    deadline.max(world.observed.since + signed(START_GRACE))
+    deadline.max(world.observed.since + signed(START_GRACE)) + signed(fetching)
 }
 
 /// When the absence of a wanted unit from its host's reports is drift.
@@ -160,7 +168,7 @@ fn wanted(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
         }
     }
     if unit.phase == UnitPhase::Starting
-        && world.now >= start_deadline(world, unit)
+        && world.now >= start_deadline(world, unit, &status)
         && let Some(fault) = fault_of_delay(world, unit, &status)
     {
         let (within, host) = (unit.start_timeout(), &laggard(world, unit).host);
@@ -343,4 +351,38 @@ fn routed(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> UnitStatus {
         .map(|(name, _)| name.clone())
         .collect();
     if unrouted.is_empty() { UnitStatus::Ready } else { UnitStatus::Checking { unrouted } }
+}
+
+#[cfg(test)]
+mod tests {
+    use denv_schema::Catalog;
+    use serde_json::json;
+
+    use super::*;
+    use crate::records::Records;
+    use crate::world::Observed;
+
+    #[test]
+    fn a_host_that_fetches_is_given_time_once_it_has_begun() {
+        let (catalog, records, observed) = (Catalog::default(), Records::default(), Observed::default());
+        let world =
+            World { catalog: &catalog, records: &records, observed: &observed, now: Timestamp::UNIX_EPOCH };
+        let minutes = |source: &str, status: UnitStatus| {
+            let digest = denv_schema::Digest::from_bytes([0; 32]);
+            let spec = json!({"model": "m", "argv": [], "env": {}, "startTimeout": "10m", "stopTimeout": "1s",
+                "weights": {"source": source, "digest": digest}});
+            let member = json!({"id": "chat.prod.1.replica-0", "pool": "replica", "host": "h", "cpuSlots": 1,
+                "firstPort": 30000, "spec": spec, "digest": digest});
+            let unit = json!({"stage": "chat/prod", "fleet": "f", "release": "r", "template": digest,
+                "members": [member], "generation": 1, "phase": "starting", "since": Timestamp::UNIX_EPOCH,
+                "created": Timestamp::UNIX_EPOCH});
+            let unit: UnitRecord = serde_json::from_value(unit).unwrap();
+            start_deadline(&world, &unit, &status).duration_since(Timestamp::UNIX_EPOCH).as_mins()
+        };
+        let elsewhere = "s3://models/m";
+        assert_eq!(minutes("file:m", UnitStatus::Preparing), 10);
+        assert_eq!(minutes(elsewhere, UnitStatus::Planned), 10);
+        assert_eq!(minutes(elsewhere, UnitStatus::Preparing), 190);
+        assert_eq!(minutes(elsewhere, UnitStatus::Starting), 190);
+    }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use denv_schema::manifest::Window;
+use denv_schema::wire::FetchedBytes;
 use denv_schema::{Name, StageId};
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -179,18 +180,22 @@ pub struct NotPrepared {
     pub host: Name,
     /// Why that host can't prepare it, if it is not just at it.
     pub reason: Option<String>,
+    /// How much of it that host has fetched, while it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fetched: Option<FetchedBytes>,
 }
 
 impl fmt::Display for NotPrepared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NotPrepared { release, ready, of, host, reason } = self;
+        let NotPrepared { release, ready, of, host, reason, fetched } = self;
         write!(f, "{ready} of {of} hosts have prepared `{release}`, and nothing moves before all have; ")?;
-        match reason {
-            Some(reason) => write!(
+        match (reason, fetched) {
+            (Some(reason), _) => write!(
                 f,
                 "`{host}` cannot: {reason}. Mend it there, it is tried again every few seconds; or cordon the host"
             ),
-            None => write!(f, "`{host}` is at it"),
+            (None, Some(fetched)) => write!(f, "`{host}` has fetched {fetched}"),
+            (None, None) => write!(f, "`{host}` is at it"),
         }
     }
 }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use crate::deployment::deadline;
 use crate::records::{HostFaults, UnitPhase};
-use crate::status::{report_deadline, start_deadline};
+use crate::status::{UnitStatus, report_deadline, start_deadline};
 use crate::world::{GATEWAY_LOST_AFTER, World, signed};
 
 /// The next of these times, apart from those that a pass knows itself. One too many costs a pass that finds nothing to do; one too few, and something waits for
@@ -31,7 +31,9 @@ pub(crate) fn wake_at(world: &World<'_>) -> Option<Timestamp> {
             next.consider(report_deadline(unit));
         }
         if unit.phase == UnitPhase::Starting {
-            next.consider(start_deadline(world, unit));
+            for status in [UnitStatus::Planned, UnitStatus::Starting] {
+                next.consider(start_deadline(world, unit, &status));
+            }
         }
     }
     let set_aside = world.records.hosts.values().filter_map(HostFaults::set_aside_until);

@@ -68,7 +68,8 @@ pub struct RecipeSpec {
     /// secret is always a reference.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// How long a member may take from its start command to its first passed health check.
+    /// How long a member may take from its start command to its first passed health check. Fetching weights from elsewhere comes
+    /// on top.
     #[serde(default = "default_start_timeout")]
     pub start_timeout: Period,
     /// How long the engine has to end after SIGTERM before SIGKILL.
@@ -155,7 +156,7 @@ pub struct Model {
     pub weights: Option<Weights>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Weights {
     /// `file:` and a path: relative to the host's weights folder, or absolute on the host. Or where hosts fetch the weights
@@ -169,6 +170,13 @@ pub struct Weights {
     /// The file's SHA-256, or of a folder, that of its listing: what `denv weights digest PATH` prints. It is verified before an
     /// engine sees anything.
     pub digest: Digest,
+}
+
+/// Of the source no more than [`Weights::place`].
+impl fmt::Debug for Weights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Weights").field("source", &self.place()).field("digest", &self.digest).finish()
+    }
 }
 
 impl Weights {

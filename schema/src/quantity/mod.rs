@@ -1,5 +1,6 @@
 //! Quantities that carry their units.
 
+mod bytes;
 pub(crate) mod money;
 mod share;
 mod size;
@@ -11,6 +12,7 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+pub use bytes::Bytes;
 pub use money::{Currency, Money};
 pub use share::Share;
 pub use size::ByteSize;

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::manifest::Weights;
+use crate::quantity::Bytes;
 
 /// Something that an engine is started from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -32,6 +33,31 @@ impl fmt::Display for Artifact {
 pub struct ArtifactReport {
     pub artifact: Artifact,
     pub state: ArtifactState,
+    /// While it is fetched: how much of it. It is reported now and then, not with each byte.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fetched: Option<FetchedBytes>,
+}
+
+/// How much of something has been fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FetchedBytes {
+    pub bytes: u64,
+    pub of: u64,
+}
+
+impl FetchedBytes {
+    pub fn percent(self) -> u8 {
+        let percent = (u128::from(self.bytes) * 100).checked_div(u128::from(self.of));
+        percent.and_then(|percent| u8::try_from(percent).ok()).unwrap_or(100).min(100)
+    }
+}
+
+/// `35 % of 140.2 GiB`.
+impl fmt::Display for FetchedBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} % of {}", self.percent(), Bytes(self.of))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use denv_schema::Digest;
 use denv_schema::manifest::Weights;
+use denv_schema::wire::FetchedBytes;
 use denv_weights::{Progress, Reader};
 
 use super::{Access, WeightStore, WeightsError};
@@ -198,7 +199,12 @@ async fn what_is_given_up_is_gone_on_with() {
         }
     };
     tokio::time::timeout(DEADLINE, silent).await.unwrap();
+    let fetched = store.fetched(meant.digest).unwrap();
+    assert_eq!(fetched, FetchedBytes { bytes: 1_000_000, of: 3_000_000 });
+    assert_eq!(fetched.to_string(), "33 % of 2.8 MiB");
     given_up.abort();
+    assert!(given_up.await.unwrap_err().is_cancelled());
+    assert_eq!(store.fetched(meant.digest), None);
     let prepared = tokio::time::timeout(DEADLINE, store.prepare(meant)).await.unwrap().unwrap();
     assert!(fs::read(prepared).unwrap() == content);
     assert_eq!(froms(&site.seen()), [1_000_000]);

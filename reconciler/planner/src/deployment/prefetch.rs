@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use denv_schema::Name;
 use denv_schema::diagnostic::counted;
-use denv_schema::wire::{Ability, Artifact, ArtifactState};
+use denv_schema::wire::{Ability, Artifact, ArtifactState, FetchedBytes};
 use jiff::SignedDuration;
 
 use super::Stage;
@@ -38,7 +38,8 @@ impl Stage<'_> {
         }
         let (mut asked, mut ready) = (0u32, 0);
         let mut failures: Vec<(&Name, String)> = Vec::new();
-        let mut preparing = None;
+        // The one that is furthest behind is shown.
+        let mut preparing: Option<(u8, &Name, Option<FetchedBytes>)> = None;
         for name in hosts {
             // One whose denvd prepares nothing ahead does so when it starts the engine.
             let prefetches =
@@ -49,10 +50,16 @@ impl Stage<'_> {
             match progress(host, &wanted) {
                 ArtifactState::Ready => ready += 1,
                 ArtifactState::Failed { reason } => failures.push((name, reason)),
-                ArtifactState::Preparing => preparing = Some(name),
+                ArtifactState::Preparing => {
+                    let fetched = fetched(host, &wanted);
+                    let percent = fetched.map_or(0, FetchedBytes::percent);
+                    if preparing.is_none_or(|(least, ..)| percent < least) {
+                        preparing = Some((percent, name, fetched));
+                    }
+                }
             }
         }
-        let (host, reason) = match (failures.first(), preparing) {
+        let (host, reason, fetched) = match (failures.first(), preparing) {
             (Some((host, reason)), _) => {
                 let sure = deployment.since + TRIED_AGAIN;
                 if count(&failures) == asked && sure <= pass.world.now {
@@ -62,13 +69,13 @@ impl Stage<'_> {
                     )));
                 }
                 pass.wake(sure);
-                (*host, Some(reason.clone()))
+                (*host, Some(reason.clone()), None)
             }
-            (None, Some(host)) => (host, None),
+            (None, Some((_, host, fetched))) => (host, None, fetched),
             (None, None) => return Ok(()),
         };
         let (release, host) = (deployment.to.clone(), host.clone());
-        let not_prepared = NotPrepared { release, ready, of: asked, host, reason };
+        let not_prepared = NotPrepared { release, ready, of: asked, host, reason, fetched };
         Err(Unprepared::Waiting(WaitingOn::Prefetch(not_prepared)))
     }
 
@@ -90,6 +97,12 @@ fn ask(pass: &mut Pass<'_>, host: &Name, wanted: &[Artifact]) {
     let list = pass.plan.prefetch.entry(host.clone()).or_default();
     let new: Vec<Artifact> = wanted.iter().filter(|it| !list.contains(it)).cloned().collect();
     list.extend(new);
+}
+
+/// How much a host has fetched of what it fetches.
+fn fetched(host: &HostObserved, wanted: &[Artifact]) -> Option<FetchedBytes> {
+    let mut reports = host.report.artifacts.iter().filter(|report| wanted.contains(&report.artifact));
+    reports.find_map(|report| report.fetched)
 }
 
 /// How far a host is with all of it.

@@ -208,6 +208,7 @@ impl<'w> Future<'w> {
             let new = new.into_iter().map(|artifact| ArtifactReport {
                 artifact: artifact.clone(),
                 state: ArtifactState::Preparing,
+                fetched: None,
             });
             let new: Vec<ArtifactReport> = new.collect();
             Arc::make_mut(&mut host.report).artifacts.extend(new);

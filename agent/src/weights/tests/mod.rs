@@ -183,6 +183,24 @@ async fn the_next_denvd_goes_on_and_trusts_nothing_that_is_there() {
 }
 
 #[tokio::test]
+async fn what_was_fetched_of_another_version_is_dropped() {
+    let (site, dir) = (Site::start().await, tempfile::tempdir().unwrap());
+    let content = large();
+    let mut older = content.clone();
+    older[0] += 1;
+    site.put("/model.gguf", &older);
+    let gone = || Fault::Status("503".parse().unwrap());
+    site.fault([Fault::Break(1_000_000), gone(), gone()]);
+    let meant = weights(&format!("{}/model.gguf", site.url), &content);
+    store(dir.path()).prepare(meant.clone()).await.unwrap_err();
+    assert_eq!(froms(&site.seen()), [0, 1_000_000, 1_000_000]);
+    site.put("/model.gguf", &content);
+    let path = store(dir.path()).prepare(meant).await.unwrap();
+    assert!(fs::read(path).unwrap() == content);
+    assert_eq!(froms(&site.seen()), [0]);
+}
+
+#[tokio::test]
 async fn what_is_given_up_is_gone_on_with() {
     let (site, dir) = (Site::start().await, tempfile::tempdir().unwrap());
     let content = large();

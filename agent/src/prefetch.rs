@@ -52,7 +52,7 @@ impl Prefetch {
 }
 
 /// Something being prepared.
-type UnderWay = (Artifact, Pin<Box<dyn Future<Output = Result<(), String>> + Send>>);
+type UnderWay = (Artifact, Pin<Box<dyn Future<Output = ArtifactState> + Send>>);
 
 /// Until nobody can want anything any more.
 async fn run(
@@ -84,13 +84,12 @@ async fn run(
         tokio::select! {
             changed = asked.changed() => if changed.is_err() { return },
             (artifact, done) = finished(&mut under_way) => {
-                tracing::info!(%artifact, failed = done.as_ref().err(), "prepared ahead");
+                match &done {
+                    ArtifactState::Failed { reason, .. } => tracing::warn!(%artifact, "not prepared ahead: {reason}"),
+                    _ => tracing::info!(%artifact, "prepared ahead"),
+                }
                 tried.insert(artifact.clone(), Instant::now());
-                let state = match done {
-                    Ok(()) => ArtifactState::Ready,
-                    Err(reason) => ArtifactState::Failed { reason },
-                };
-                states.insert(artifact, state);
+                states.insert(artifact, done);
             }
             () = until(again) => {}
             // How far it is.
@@ -128,16 +127,20 @@ fn in_steps(fetched: FetchedBytes) -> FetchedBytes {
     FetchedBytes { bytes: fetched.bytes / step * step, ..fetched }
 }
 
-async fn prepare(weights: Arc<WeightStore>, artifact: Artifact) -> Result<(), String> {
+async fn prepare(weights: Arc<WeightStore>, artifact: Artifact) -> ArtifactState {
     match artifact {
-        Artifact::Weights(wanted) => {
-            weights.prepare(wanted).await.map(drop).map_err(|error| error.to_string())
+        Artifact::Weights(wanted) => match weights.prepare(wanted).await {
+            Ok(_) => ArtifactState::Ready,
+            Err(error) => ArtifactState::Failed { reason: error.to_string(), passing: error.may_pass() },
+        },
+        Artifact::Image(_) => {
+            let reason = "this denvd starts no engines from images".to_owned();
+            ArtifactState::Failed { reason, passing: false }
         }
-        Artifact::Image(_) => Err("this denvd starts no engines from images".to_owned()),
     }
 }
 
-async fn finished(under_way: &mut Option<UnderWay>) -> (Artifact, Result<(), String>) {
+async fn finished(under_way: &mut Option<UnderWay>) -> (Artifact, ArtifactState) {
     let Some((artifact, preparing)) = under_way else { return std::future::pending().await };
     let done = preparing.await;
     let artifact = artifact.clone();
@@ -186,7 +189,9 @@ mod tests {
         assert_eq!(reports.iter().map(|it| &it.artifact).take(2).collect::<Vec<_>>(), [&gone, &here]);
         assert_eq!(reports[1].state, ArtifactState::Ready);
         assert!(failed(&reports[0]) && failed(&reports[2]), "{reports:?}");
-        let ArtifactState::Failed { reason } = &reports[0].state else { panic!("{reports:?}") };
+        let ArtifactState::Failed { reason, passing: false } = &reports[0].state else {
+            panic!("{reports:?}")
+        };
         assert!(reason.contains("gone` cannot be read"), "{reason}");
 
         std::fs::write(dir.path().join("gone"), b"good").unwrap();

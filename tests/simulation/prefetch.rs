@@ -18,6 +18,8 @@ pub struct Preparing {
     reports: Vec<(ArtifactReport, Timestamp)>,
     /// Nothing can be prepared here.
     pub fails: bool,
+    /// That is because of where it is fetched from.
+    pub is_away: bool,
     /// How many seconds it takes to prepare something.
     pub takes: i64,
 }
@@ -43,7 +45,7 @@ impl Preparing {
             .filter(|(report, due)| report.state != ArtifactState::Ready && *due <= now)
         {
             report.state = match self.fails {
-                true => ArtifactState::Failed { reason: "no such file".to_owned() },
+                true => ArtifactState::Failed { reason: "no such file".to_owned(), passing: self.is_away },
                 false => ArtifactState::Ready,
             };
             *due = now + SignedDuration::from_secs(5);
@@ -131,6 +133,23 @@ fn what_no_host_can_prepare_is_held_and_has_moved_nothing() {
     // Mended, and tried again: the failure of before is not held against it.
     simulation.hosts.iter_mut().for_each(|host| host.preparing.fails = false);
     simulation.ask(0, RolloutAction::Retry);
+    simulation.run(200);
+    assert_eq!(simulation.running(), [("chat-good-1", 2)], "{}", simulation.transcript());
+}
+
+#[test]
+fn a_source_that_is_away_everywhere_holds_no_release() {
+    let mut simulation = at_rest();
+    let away = |simulation: &mut Simulation, is_away: bool| {
+        simulation.hosts.iter_mut().for_each(|host| host.preparing.fails = is_away);
+        simulation.hosts.iter_mut().for_each(|host| host.preparing.is_away = is_away);
+    };
+    away(&mut simulation, true);
+    simulation.apply(Event::Release(0, 1));
+    simulation.run(100);
+    assert_eq!((phase(&simulation), simulation.ready()), (Phase::Pending, 2), "{}", simulation.transcript());
+    assert!(simulation.waiting().contains("`h00` cannot: no such file"), "{}", simulation.waiting());
+    away(&mut simulation, false);
     simulation.run(200);
     assert_eq!(simulation.running(), [("chat-good-1", 2)], "{}", simulation.transcript());
 }

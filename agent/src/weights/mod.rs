@@ -64,6 +64,13 @@ pub enum WeightsError {
     GivenUp,
 }
 
+impl WeightsError {
+    /// Whether it may go better the next time without anybody's doing: the source is away.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, WeightsError::Fetch(FetchError::Remote(error)) if error.may_pass())
+    }
+}
+
 /// Below the weights folder.
 const FETCHED: &str = "fetched";
 

@@ -68,5 +68,10 @@ pub enum ArtifactState {
     /// It is there, and is what was meant.
     Ready,
     /// It is not, for this reason. The host tries again by itself.
-    Failed { reason: String },
+    Failed {
+        reason: String,
+        /// It may pass by itself and is neither the release's nor the host's doing: where it is fetched from is away.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        passing: bool,
+    },
 }

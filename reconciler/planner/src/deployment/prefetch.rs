@@ -8,7 +8,6 @@ use denv_schema::wire::{Ability, Artifact, ArtifactState, FetchedBytes};
 use jiff::SignedDuration;
 
 use super::Stage;
-use crate::converge::count;
 use crate::pass::Pass;
 use crate::records::Deployment;
 use crate::waiting::{NotPrepared, WaitingOn};
@@ -36,7 +35,7 @@ impl Stage<'_> {
         if wanted.is_empty() {
             return Ok(());
         }
-        let (mut asked, mut ready) = (0u32, 0);
+        let (mut asked, mut ready, mut lasting) = (0u32, 0, 0);
         let mut failures: Vec<(&Name, String)> = Vec::new();
         // The one that is furthest behind is shown.
         let mut preparing: Option<(u8, &Name, Option<FetchedBytes>)> = None;
@@ -49,7 +48,10 @@ impl Stage<'_> {
             asked += 1;
             match progress(host, &wanted) {
                 ArtifactState::Ready => ready += 1,
-                ArtifactState::Failed { reason } => failures.push((name, reason)),
+                ArtifactState::Failed { reason, passing } => {
+                    lasting += u32::from(!passing);
+                    failures.push((name, reason));
+                }
                 ArtifactState::Preparing => {
                     let fetched = fetched(host, &wanted);
                     let percent = fetched.map_or(0, FetchedBytes::percent);
@@ -62,7 +64,7 @@ impl Stage<'_> {
         let (host, reason, fetched) = match (failures.first(), preparing) {
             (Some((host, reason)), _) => {
                 let sure = deployment.since + TRIED_AGAIN;
-                if count(&failures) == asked && sure <= pass.world.now {
+                if lasting == asked && sure <= pass.world.now {
                     let of = counted(asked as usize, "host");
                     return Err(Unprepared::Failed(format!(
                         "none of {of} can prepare it: `{host}`: {reason}"

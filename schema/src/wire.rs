@@ -360,6 +360,13 @@ pub struct UnitRoute {
     pub rotation: Rotation,
 }
 
+impl UnitRoute {
+    /// The members that are asked.
+    pub fn members(&self) -> impl Iterator<Item = &MemberId> {
+        self.prefill.iter().map(|prefill| &prefill.at.member).chain([&self.at.member])
+    }
+}
+
 /// The prefill member of a unit, and how what it has read is brought to the decode member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

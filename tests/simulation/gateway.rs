@@ -98,7 +98,8 @@ impl Gateway {
     /// A second passes; `serving` are the engines that answer, `busy`: requests never end.
     pub fn act(&mut self, serving: &BTreeSet<(MemberId, Generation)>, busy: bool) {
         for unit in self.units.values_mut().filter(|_| self.alive) {
-            unit.healthy = serving.contains(&(unit.route.at.member.clone(), unit.route.generation));
+            let serves = |member: &MemberId| serving.contains(&(member.clone(), unit.route.generation));
+            unit.healthy = unit.route.members().all(serves);
             unit.inflight = match unit.in_rotation() {
                 _ if !unit.healthy => 0,
                 true => 2,
@@ -110,8 +111,10 @@ impl Gateway {
 
     /// Whether it sends new requests to this generation of a member.
     pub fn sends_to(&self, member: &MemberId, generation: Generation) -> bool {
-        let leads = |unit: &Unit| unit.route.at.member == *member && unit.route.generation == generation;
-        self.alive && self.units.values().any(|unit| leads(unit) && unit.in_rotation())
+        let is_asked = |unit: &Unit| {
+            unit.route.members().any(|asked| asked == member) && unit.route.generation == generation
+        };
+        self.alive && self.units.values().any(|unit| is_asked(unit) && unit.in_rotation())
     }
 
     pub fn report(&self) -> GatewayReport {

@@ -130,8 +130,10 @@ fn shape() -> impl Strategy<Value = Shape> {
         )
     };
     let stages = (stage(), stage(), 1u32..5, 0u32..5);
-    (stages, 3u32..5, 2u32..4, 1u32..3, 0u64..5, prop::bool::weighted(0.3)).prop_map(
-        |((mut chat, mut code, gpus, more), first, second, slots, lag, wide)| {
+    let over_hosts =
+        prop_oneof![7 => Just(None), 2 => Just(Some(Needs::Wide(8))), 1 => Just(Some(Needs::Pair(4)))];
+    (stages, 3u32..5, 2u32..4, 1u32..3, 0u64..5, over_hosts).prop_map(
+        |((mut chat, mut code, gpus, more), first, second, slots, lag, over_hosts)| {
             (chat.needs, chat.fleets) = (Needs::Gpus(gpus), vec![0, 2]);
             if more > 0 {
                 (code.needs, code.fleets) = (Needs::Gpus(more), vec![0]);
@@ -141,8 +143,8 @@ fn shape() -> impl Strategy<Value = Shape> {
                 FleetShape::of_slots(second, slots),
                 FleetShape::of_gpus(second, 4),
             ];
-            if wide {
-                chat.needs = Needs::Wide(8);
+            if let Some(needs) = over_hosts {
+                chat.needs = needs;
                 fleets[0] = FleetShape { domain: 2, ..FleetShape::of_gpus(6, 4) };
                 fleets[2] = FleetShape { domain: 2, ..FleetShape::of_gpus(4, 4) };
             }

@@ -13,6 +13,8 @@ pub enum Needs {
     Gpus(u32),
     /// On the hosts of one domain.
     Wide(u32),
+    /// So many for prefill and as many for decode, in one domain.
+    Pair(u32),
     Slots(u32),
 }
 
@@ -208,16 +210,26 @@ pub fn catalog(shape: &Shape, desired: &Desired) -> Catalog {
 }
 
 fn add_releases(text: &mut String, stage: usize, needs: Needs) {
-    let (engine, recipe, replica) = match needs {
-        Needs::Gpus(gpus) => ("e", "r-h200", format!("gpus: {gpus}, parallelism: {{tensor: {gpus}}}")),
-        Needs::Wide(gpus) => ("w", "r-wide", format!("gpus: {gpus}, parallelism: {{tensor: {gpus}}}")),
-        Needs::Slots(slots) => ("e", "r-cpu", format!("cpuSlots: {slots}")),
+    let pool = match needs {
+        Needs::Gpus(gpus) | Needs::Wide(gpus) | Needs::Pair(gpus) => {
+            format!("{{gpus: {gpus}, parallelism: {{tensor: {gpus}}}}}")
+        }
+        Needs::Slots(slots) => format!("{{cpuSlots: {slots}}}"),
+    };
+    let (engine, recipe) = match needs {
+        Needs::Gpus(_) => ("e", "r-h200"),
+        Needs::Wide(_) | Needs::Pair(_) => ("w", "r-wide"),
+        Needs::Slots(_) => ("e", "r-cpu"),
+    };
+    let topology = match needs {
+        Needs::Pair(_) => format!("mode: disaggregated, prefill: {pool}, decode: {pool}"),
+        _ => format!("mode: aggregated, replica: {pool}"),
     };
     for number in 0..RELEASES {
         let name = release(stage, number);
         let flag = name.trim_end_matches("-again");
         let spec = format!(
-            "model: {{name: m, weights: {{source: 'file:{flag}', digest: '{}'}}}}, engine: {engine}, recipe: {recipe}, topology: {{mode: aggregated, replica: {{{replica}}}}}, \
+            "model: {{name: m, weights: {{source: 'file:{flag}', digest: '{}'}}}}, engine: {engine}, recipe: {recipe}, topology: {{{topology}}}, \
              config: {{flags: [--release, {flag}]}}",
             Digest::of_bytes(flag.as_bytes())
         );

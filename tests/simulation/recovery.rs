@@ -26,17 +26,24 @@ fn served(simulation: &Simulation) -> usize {
 
 #[test]
 fn what_runs_is_adopted_and_serves_on_without_a_start_or_a_rollout() {
+    adopts(Needs::Wide(8));
+    adopts(Needs::Pair(4));
+}
+
+fn adopts(needs: Needs) {
     let mut shape = Shape::simple(3, 0, false);
     shape.fleets = vec![FleetShape { domain: 2, ..FleetShape::of_gpus(6, 4) }];
-    shape.stages = vec![StageShape { needs: Needs::Wide(8), ..shape.stages[0].clone() }];
+    shape.stages = vec![StageShape { needs, ..shape.stages[0].clone() }];
     let mut simulation = Simulation::new(shape, 101);
     simulation.run(100);
     let before = (starts(&simulation), simulation.units());
     assert_eq!(before.1.len(), 2);
+    // Both pools of a pair are asked.
+    let leaders = if needs == Needs::Pair(4) { 4 } else { 2 };
     simulation.apply(Event::StoreLost);
     for _ in 0..100 {
         simulation.run(1);
-        assert_eq!(served(&simulation), 2, "{}", simulation.transcript());
+        assert_eq!(served(&simulation), leaders, "{}", simulation.transcript());
     }
     assert_eq!((starts(&simulation), simulation.units()), before, "{}", simulation.transcript());
     let record = &simulation.records.stages[&stage_id(0)];

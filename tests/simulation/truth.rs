@@ -89,9 +89,10 @@ impl Simulation {
             let front = &unit.front().id;
             let sends = || self.gateways.iter().any(|gateway| gateway.sends_to(front, unit.generation));
             let serves = |member: &MemberRecord| serving.contains(&(member.id.clone(), unit.generation));
-            // An engine that ended has taken along what the others of its group were doing.
+            // An engine that ended has taken along what the others of its pool were doing.
             let is_broken = |member: &MemberRecord| {
-                unit.members.len() > 1 && self.hosts.iter().any(|host| host.restarts(&member.id) > 0)
+                let of_pool = unit.members.iter().filter(|other| other.pool == member.pool).count();
+                of_pool > 1 && self.hosts.iter().any(|host| host.restarts(&member.id) > 0)
             };
             if unit.members.iter().all(|member| serves(member) && !is_broken(member)) && sends() {
                 let entry = self.truth.ready.entry(id.clone()).or_insert((second, second));

@@ -11,7 +11,7 @@ use denv_schema::api::{JoinRole, StageView};
 
 use crate::client::Client;
 use crate::network::Network;
-use crate::process::{Process, engines_below, kill_process};
+use crate::process::{Process, engines_below, kill_engine};
 use crate::repository::ConfigRepository;
 use crate::traffic::Application;
 use crate::{free_port, programs, until};
@@ -285,7 +285,7 @@ impl Drop for Cluster {
         self.reconciler = None;
         // Engines outlive their denvd on purpose; nothing outlives the cluster.
         for (pid, _) in engines_below(&self.layout.dir) {
-            let _ = kill_process(pid);
+            let _ = kill_engine(pid);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
 #[derive(Debug)]
@@ -145,6 +145,11 @@ pub fn engine_port(pid: i32) -> anyhow::Result<u16> {
     let arguments = fs::read_to_string(format!("/proc/{pid}/cmdline")).context("the engine is gone")?;
     let mut arguments = arguments.split('\0').skip_while(|argument| *argument != "--port");
     arguments.nth(1).context("the engine has no --port")?.parse().context("a port is a number")
+}
+
+/// SIGKILL to an engine and all that it started: vLLM's workers outlive it, and write over what they could be told by.
+pub fn kill_engine(pid: i32) -> anyhow::Result<()> {
+    killpg(Pid::from_raw(pid), Signal::SIGKILL).with_context(|| format!("cannot kill the engine {pid}"))
 }
 
 /// SIGKILL to a process that is not a child of this one.

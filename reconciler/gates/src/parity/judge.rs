@@ -132,7 +132,9 @@ fn judge_case(
             report.differences = expected.differences(comparison, answer);
             let is_right = report.differences.is_empty();
             report.verdict = if is_right { CaseVerdict::Passed } else { CaseVerdict::Failed };
-            if !is_right && answer.finish_reason.as_deref() == Some("length") {
+            let is_cut = answer.finish_reason.as_deref() == Some("length")
+                && expected.words().starts_with(answer_words(answer).trim_end());
+            if !is_right && is_cut {
                 report.reason = Some(format!("the answer was cut at {} tokens", case.max_tokens));
             } else if !is_right {
                 report.reason = expected.agreement(comparison, answer);

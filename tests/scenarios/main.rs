@@ -15,6 +15,7 @@ mod gates;
 mod members;
 mod networks;
 mod partitions;
+mod providers;
 mod pull_requests;
 mod recovery;
 mod refusals;

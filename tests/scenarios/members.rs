@@ -27,6 +27,14 @@ spec:
   domain: {hosts: 2}
   hosts: {min: 2, max: 4}
 ";
+const SUITE: &str = "apiVersion: denv.dev/v1
+kind: ParitySuite
+metadata: {name: golden}
+spec:
+  cases:
+    - {name: one, messages: [{role: user, content: Greet me.}], maxTokens: 1, expect: {text: hello}}
+    - {name: three, messages: [{role: user, content: Greet me.}], maxTokens: 3, expect: {text: hello hello hello}}
+";
 const HOSTS: [&str; 4] = ["host-a", "host-b", "host-c", "host-d"];
 
 const INVENTORY: &str = "cpus: 4
@@ -36,11 +44,11 @@ gpus:
   - {index: 1, model: none, memoryBytes: 1024}
 ";
 
-fn release(topology: &str) -> String {
+fn release(name: &str, topology: &str) -> String {
     format!(
         "apiVersion: denv.dev/v1
 kind: Release
-metadata: {{name: wide}}
+metadata: {{name: {name}}}
 spec:
   model: {{name: m}}
   engine: simulated
@@ -68,7 +76,7 @@ async fn start(topology: &str, racks: usize) -> Fixture {
         capacity.push_str(&text);
     }
     fixture.repository.write("capacity.yaml", &capacity).unwrap();
-    fixture.repository.write("wide.yaml", &release(topology)).unwrap();
+    fixture.repository.write("wide.yaml", &release("wide", topology)).unwrap();
     fixture.repository.edit("service.yaml", "release: r1\n", "release: wide\n").unwrap();
     let wanted = format!("units: {{min: {racks}}}");
     fixture.repository.edit("service.yaml", "units: {min: 2}", &wanted).unwrap();
@@ -118,7 +126,8 @@ async fn ranks_on_two_hosts_serve_together_and_come_back_together() {
 #[tokio::test]
 async fn a_prefill_and_a_decode_pool_are_one_unit() {
     let pool = "{gpus: 2, parallelism: {data: 2}}";
-    let fixture = start(&format!("{{mode: disaggregated, prefill: {pool}, decode: {pool}}}"), 1).await;
+    let topology = format!("{{mode: disaggregated, prefill: {pool}, decode: {pool}}}");
+    let mut fixture = start(&topology, 1).await;
     let unit = ready(&fixture, "a ready unit", |_| true).await;
     let pools: Vec<String> = unit.members.iter().map(|member| member.pool.to_string()).collect();
     assert_eq!(pools, ["prefill", "decode"]);
@@ -128,6 +137,15 @@ async fn a_prefill_and_a_decode_pool_are_one_unit() {
     assert_eq!(application.ask_streaming("hi", 2, |_| {}).await.unwrap(), "hello hello ");
     let [prefill, decode] = [0, 1].map(|at| &unit.members[at]);
     assert_eq!((taken_over(&fixture, prefill), taken_over(&fixture, decode)), (0, 2));
+
+    // A gate asks both pools too, so that a hand-over that does not work is found before it takes traffic.
+    let next = release("next", &topology).replace("'50'", "'40'");
+    fixture.repository.write("next.yaml", &format!("{next}---\n{SUITE}")).unwrap();
+    let gated = "lostAfter: 15s\n  parity: {suite: golden, before: true}";
+    fixture.repository.edit("service.yaml", "lostAfter: 15s", gated).unwrap();
+    fixture.release("wide", "next").await;
+    let unit = ready(&fixture, "a unit of the next release", |unit| unit.release.as_str() == "next").await;
+    assert_eq!([0, 1].map(|at| taken_over(&fixture, &unit.members[at])), [0, 2]);
 }
 
 /// How often a member has answered from what another has read.

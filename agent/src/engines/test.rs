@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Instant;
 
 use denv_schema::Name;
@@ -21,24 +23,33 @@ pub async fn answer(view: watch::Receiver<View>, request: TestRequest) -> TestRe
         let engine = engine.filter(|engine| engine.report.generation == generation)?;
         engine.port.filter(|_| engine.report.state == MemberState::Healthy).map(|port| (port, engine))
     };
-    let one = async |prompt: Prompt| -> (Name, CaseAnswer) {
+    let one = async |prompt: Prompt| -> (Name, CaseAnswer, Option<String>) {
         let began = Instant::now();
+        let mut whole = None;
         let said = match engine() {
             Some((port, _)) => {
                 let body = prompt.request(&model).to_string().into();
                 let path = "/v1/chat/completions";
                 match ask(port, path, Some(body), timeout.get(), LONGEST_BODY).await {
-                    Ok((status, body)) => Said::read(status, &body),
+                    Ok((status, body)) => {
+                        whole = prompt.whole.then(|| String::from_utf8_lossy(&body).into_owned());
+                        Said::read(status, &body)
+                    }
                     Err(failure) => fault(failure, engine).await,
                 }
             }
             None => Said::Away { reason: "it is not healthy on its host".to_owned() },
         };
         let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        (prompt.case.clone(), CaseAnswer { took_ms, said })
+        (prompt.case.clone(), CaseAnswer { took_ms, said }, whole)
     };
-    let answers = stream::iter(prompts).map(one).buffer_unordered(AT_ONCE).collect().await;
-    TestResult { id, answers }
+    let mut result = TestResult { id, answers: BTreeMap::new(), bodies: BTreeMap::new() };
+    let mut answered = pin!(stream::iter(prompts).map(one).buffer_unordered(AT_ONCE));
+    while let Some((case, answer, whole)) = answered.next().await {
+        result.bodies.extend(whole.map(|whole| (case.clone(), whole)));
+        result.answers.insert(case, answer);
+    }
+    result
 }
 
 /// Whose fault it is that no answer came: an engine that still passes its check was too slow, or said too much.

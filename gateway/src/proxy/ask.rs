@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use uuid::Uuid;
 
 use crate::answer::usage_of;
-use crate::request::{ChatRequest, Halves, Then};
+use crate::request::{ChatRequest, Halves};
 use crate::units::{Connection, Lease, Member, SendError};
 
 use super::body::{BodyError, read_answer};
@@ -56,29 +56,21 @@ impl Ask<'_> {
         let Some((member, hand_over)) = self.lease.prefill() else {
             return self.answer(self.chat.body_for(model)).await;
         };
-        match self.chat.halves(model, hand_over, room()) {
+        let room = room();
+        match self.chat.halves(model, hand_over, room) {
             Halves::AtOnce(body) => self.at_once(member, body).await,
-            Halves::InTurn { first, then } => self.in_turn(member, first, then, settlement).await,
+            Halves::InTurn(first) => {
+                let answer = match self.prefill(member, first).await? {
+                    Prefilled::Done(answer) => answer,
+                    Prefilled::Refused(answered) => return Ok(answered),
+                };
+                settlement.prefilled(usage_of(&answer));
+                // Sent as soon as it is known: connecting takes less than the time that any engine keeps what it has read, so the
+                // decode pool never comes for what is gone.
+                let second = self.chat.second_half(model, hand_over, room, &answer);
+                self.answer(second.map_err(BodyError::NotHandedOver)?).await
+            }
         }
-    }
-
-    /// The second half is sent as soon as the first is there: connecting takes less than the time that any engine keeps what
-    /// it has read, so the decode pool never comes for what is gone.
-    async fn in_turn(
-        &self,
-        prefill: &Arc<Member>,
-        first: Bytes,
-        then: Then,
-        settlement: &mut Settlement,
-    ) -> Result<Answered, AskError> {
-        let answer = match self.prefill(prefill, first).await? {
-            Prefilled::Done(answer) => answer,
-            Prefilled::Refused(answered) => return Ok(answered),
-        };
-        settlement.prefilled(usage_of(&answer));
-        let model = &self.lease.unit().route.model;
-        let second = self.chat.second_half(model, then, &answer).map_err(BodyError::NotHandedOver)?;
-        self.answer(second).await
     }
 
     /// No token is written before the prompt has been read, so waiting for both costs nothing; and whichever can't do its part

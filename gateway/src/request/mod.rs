@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use crate::kv_index::Prefix;
 
-pub use hand_over::{Halves, Then};
+pub use hand_over::Halves;
 
 /// A request's body with what was read of it, as places in the body.
 #[derive(Debug)]

@@ -70,6 +70,6 @@ pub use records::{
 pub use routes::{knows_what_serves, routes};
 pub use snapshot::Snapshot;
 pub use status::{Fault, UnitStatus, status};
-pub use trial::{AlarmObserved, Asked, AskedUnit, Ended, Gates, Part, Trial, TrialObserved};
+pub use trial::{AlarmObserved, Asked, AskedPrefill, AskedUnit, Ended, Gates, Part, Trial, TrialObserved};
 pub use waiting::{NoRoom, NotPrepared, WaitingOn};
 pub use world::{GatewayObserved, HostObserved, Observed, World};

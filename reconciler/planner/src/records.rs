@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use denv_schema::launch::{LaunchSpec, LaunchTemplate};
+use denv_schema::launch::{HandOver, LaunchSpec, LaunchTemplate};
 use denv_schema::manifest::PoolName;
 use denv_schema::quantity::Period;
 use denv_schema::wire::{Action, Command, CommandId, Generation};
@@ -269,6 +269,11 @@ impl UnitRecord {
         let last = self.members.last().map(|member| member.pool);
         let front = self.members.iter().find(|member| Some(member.pool) == last);
         front.expect("a unit has members")
+    }
+
+    /// The member that is asked before that, where its engine leaves it to those who ask to bring its pools together.
+    pub fn prefill(&self) -> Option<(&MemberRecord, &HandOver)> {
+        self.members.iter().find_map(|member| Some((member, member.spec.hand_over.as_ref()?)))
     }
 
     /// The ids of [`UnitRecord::commands`], without the whole of them.

@@ -30,10 +30,6 @@ pub fn routes(world: &World<'_>) -> Vec<UnitRoute> {
         let health = member.spec.probe.as_ref().map(|probe| probe.path.clone())?;
         Some(MemberRoute { host: member.host.clone(), ingress, member: member.id.clone(), health })
     };
-    let prefill = |member: &MemberRecord| {
-        let hand_over = member.spec.hand_over.clone();
-        hand_over.map(|hand_over| Some(PrefillRoute { at: place(member)?, hand_over }))
-    };
     let route = |(id, unit): (&denv_schema::UnitId, &Arc<crate::UnitRecord>)| {
         let healthy = unit.members.iter().all(|member| {
             let report = world.member(member).filter(|report| report.generation == unit.generation);
@@ -48,7 +44,6 @@ pub fn routes(world: &World<'_>) -> Vec<UnitRoute> {
             UnitPhase::Starting | UnitPhase::Stopping => return None,
         };
         let front = unit.front();
-        let prefill = unit.members.iter().find_map(prefill);
         Some(UnitRoute {
             unit: id.clone(),
             generation: unit.generation,
@@ -56,8 +51,10 @@ pub fn routes(world: &World<'_>) -> Vec<UnitRoute> {
             release: unit.release.clone(),
             model: unit.model().to_owned(),
             at: place(front)?,
-            prefill: match prefill {
-                Some(prefill) => Some(prefill?),
+            prefill: match unit.prefill() {
+                Some((member, hand_over)) => {
+                    Some(PrefillRoute { at: place(member)?, hand_over: hand_over.clone() })
+                }
                 None => None,
             },
             rotation,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use denv_gates::Outcome;
 use denv_gates::alarm::Reading;
+use denv_schema::launch::HandOver;
 use denv_schema::manifest::{ParitySuiteSpec, StageSpec};
 use denv_schema::wire::Generation;
 use denv_schema::{Digest, MemberId, Name, UnitId};
@@ -61,7 +62,7 @@ pub struct Trial {
 pub enum Asked {
     /// The API that the suite names.
     Api,
-    Unit(AskedUnit),
+    Unit(Box<AskedUnit>),
 }
 
 /// A unit, as it was when it was chosen.
@@ -75,6 +76,18 @@ pub struct AskedUnit {
     pub host: Name,
     /// The model's name as its engine knows it.
     pub model: String,
+    /// The member that is asked first, where there are two pools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefill: Option<AskedPrefill>,
+}
+
+/// The prefill member of a unit, and how what it has read is brought to the one that answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AskedPrefill {
+    pub member: MemberId,
+    pub host: Name,
+    pub hand_over: HandOver,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -139,14 +152,19 @@ impl Part {
 impl Asked {
     pub(crate) fn unit(id: &UnitId, record: &UnitRecord) -> Self {
         let front = record.front();
-        Asked::Unit(AskedUnit {
+        Asked::Unit(Box::new(AskedUnit {
             unit: id.clone(),
             generation: record.generation,
             release: record.release.clone(),
             member: front.id.clone(),
             host: front.host.clone(),
             model: record.model().to_owned(),
-        })
+            prefill: record.prefill().map(|(member, hand_over)| AskedPrefill {
+                member: member.id.clone(),
+                host: member.host.clone(),
+                hand_over: hand_over.clone(),
+            }),
+        }))
     }
 }
 

@@ -11,7 +11,8 @@ use denv_schema::wire::{CaseAnswer, Prompt, Said};
 use denv_schema::{Catalog, Name};
 use jiff::Timestamp;
 
-use super::{Open, ask, reference};
+use super::ask::Ask;
+use super::{Open, reference};
 use crate::link::Engines;
 use crate::observation::Observation;
 use crate::store::{Store, StoreError};
@@ -136,7 +137,8 @@ impl Runner {
     ) -> Answers {
         let Open { stage, deployment, part, trial, .. } = open;
         let name = format!("{stage}/{deployment}/{}/{}", part.as_str(), trial.attempt);
-        ask::unit(&self.engines, &name, asked, suite.timeout, prompts).await
+        let ask = Ask { engines: &self.engines, name: &name, unit: asked, timeout: suite.timeout };
+        ask.put(&prompts).await
     }
 }
 

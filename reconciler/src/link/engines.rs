@@ -3,7 +3,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use denv_schema::Name;
-use denv_schema::wire::{CaseAnswer, TestId, TestRequest, TestResult};
+use denv_schema::wire::{TestId, TestRequest, TestResult};
 use tokio::sync::{mpsc, oneshot};
 
 /// Asks engines through the hosts that run them, on the streams that hosts have open now. Nothing is kept: what is asked
@@ -35,7 +35,7 @@ impl Engines {
         host: &Name,
         request: TestRequest,
         patience: Duration,
-    ) -> Result<BTreeMap<Name, CaseAnswer>, Unasked> {
+    ) -> Result<TestResult, Unasked> {
         let stream = self.lock().get(host).cloned();
         let stream = stream.ok_or_else(|| Unasked::NotConnected(host.clone()))?;
         let (answer, answered) = oneshot::channel();
@@ -44,7 +44,7 @@ impl Engines {
             answered.await.map_err(|_| Unasked::Ended(host.clone()))
         };
         match tokio::time::timeout(patience, asked).await {
-            Ok(result) => Ok(result?.answers),
+            Ok(result) => result,
             Err(_) => Err(Unasked::TimedOut(host.clone())),
         }
     }
@@ -112,9 +112,9 @@ mod tests {
         let mut stream = engines.attach(&host);
         let (answers, ()) = tokio::join!(ask(), async {
             let id = stream.next().await.id;
-            stream.answered(TestResult { id, answers: BTreeMap::new() });
+            stream.answered(TestResult { id, answers: BTreeMap::new(), bodies: BTreeMap::new() });
         });
-        assert_eq!(answers.unwrap(), BTreeMap::new());
+        assert_eq!(answers.unwrap().answers, BTreeMap::new());
 
         let (answers, _) = tokio::join!(ask(), stream.next());
         assert!(matches!(answers, Err(Unasked::TimedOut(_))));

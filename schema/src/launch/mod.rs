@@ -21,7 +21,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use hand_over::HandOver;
+pub use hand_over::{Field, HandOver};
 pub use limits::EngineLimit;
 pub use member::{Claim, MemberPlace, PORTS_OF_A_MEMBER, PoolTemplate, Spread};
 pub use placeholders::{PLACEHOLDERS, PORT, WEIGHTS};

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Generation;
+use crate::launch::Field;
 use crate::manifest::{ParityCase, ParityMessage, ParityTool};
 use crate::quantity::Period;
 use crate::{MemberId, Name};
@@ -52,6 +53,12 @@ pub struct Prompt {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ParityTool>,
     pub max_tokens: u32,
+    /// Fields that the request has beside these, or in their place.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub beside: Map<String, Value>,
+    /// Whether the whole of what is answered is wanted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole: bool,
 }
 
 impl From<&ParityCase> for Prompt {
@@ -62,11 +69,22 @@ impl From<&ParityCase> for Prompt {
             messages: messages.clone(),
             tools: tools.clone(),
             max_tokens: *max_tokens,
+            beside: Map::new(),
+            whole: false,
         }
     }
 }
 
 impl Prompt {
+    /// The same, with fields as one half of a request to two pools has them.
+    #[must_use]
+    pub fn with(&self, fields: Vec<Field>) -> Self {
+        let there = self.request("");
+        let fields = fields.into_iter().filter(|field| !field.only_there || there.get(field.name).is_some());
+        let beside = fields.map(|field| (field.name.to_owned(), field.value)).collect();
+        Prompt { beside, ..self.clone() }
+    }
+
     /// The body of the chat completions request that asks it.
     pub fn request(&self, model: &str) -> Value {
         let mut body = json!({
@@ -75,6 +93,9 @@ impl Prompt {
         if !self.tools.is_empty() {
             let tools = self.tools.iter().map(|tool| json!({ "type": "function", "function": tool }));
             body["tools"] = tools.collect();
+        }
+        for (name, value) in &self.beside {
+            body[name] = value.clone();
         }
         body
     }
@@ -85,6 +106,9 @@ impl Prompt {
 pub struct TestResult {
     pub id: TestId,
     pub answers: BTreeMap<Name, CaseAnswer>,
+    /// The whole of what was answered to prompts that ask for it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub bodies: BTreeMap<Name, String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

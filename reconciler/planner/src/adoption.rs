@@ -4,10 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use denv_schema::launch::{LaunchSpec, LaunchTemplate, MemberPlace};
+use denv_schema::launch::{LaunchTemplate, MemberPlace, PoolTemplate};
 use denv_schema::manifest::StageSpec;
 use denv_schema::wire::MemberState;
-use denv_schema::{Digest, Name, StageId, UnitId};
+use denv_schema::{Name, StageId, UnitId};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::placement::address;
@@ -79,30 +79,21 @@ fn explain<'w>(
             first_port: claim.first_port,
         });
     }
-    let told: Vec<Digest> = members.values().map(|stranger| stranger.report.spec).collect();
+    let told = members.values().map(|stranger| stranger.report.spec);
     let wanted = world.catalog.rendered.get_key_value(&spec.release);
-    let (release, rendered, specs) =
+    let (release, rendered, records) =
         wanted.into_iter().chain(&world.catalog.rendered).find_map(|(name, it)| {
-            let specs = specs(&it.template, unit, &places)?;
-            let digests = specs.iter().map(LaunchSpec::digest);
-            digests.eq(told.iter().copied()).then_some((name, it, specs))
+            let records =
+                fills(&it.template, &places).then(|| MemberRecord::of_unit(unit, &it.template, &places))?;
+            records.iter().map(|record| record.digest).eq(told.clone()).then_some((name, it, records))
         })?;
     let began = members.values().map(|stranger| stranger.report.since).min()?;
-    let members = members.values().zip(places).zip(specs).map(|((stranger, place), spec)| MemberRecord {
-        id: stranger.member.clone(),
-        pool: place.pool,
-        host: place.host,
-        cpu_slots: place.cpu_slots,
-        first_port: place.first_port,
-        digest: spec.digest(),
-        spec,
-    });
     let record = UnitRecord {
         stage: stage.clone(),
         fleet: fleet.clone(),
         release: release.clone(),
         template: rendered.digest,
-        members: members.collect(),
+        members: records,
         chosen: None,
         generation,
         phase: UnitPhase::Starting,
@@ -115,15 +106,15 @@ fn explain<'w>(
     Some((record, &rendered.template))
 }
 
-/// What members of a release would run at these places; none, where they are not those of its pools.
-fn specs(template: &LaunchTemplate, unit: &UnitId, places: &[MemberPlace]) -> Option<Vec<LaunchSpec>> {
+/// Whether these places are those of a release's pools.
+fn fills(template: &LaunchTemplate, places: &[MemberPlace]) -> bool {
     let of_pool = |pool| places.iter().filter(move |place| place.pool == pool);
     let is_pool = |place: &MemberPlace| template.pools.iter().any(|pool| pool.name == place.pool);
-    let fills = template.pools.iter().all(|pool| {
+    let is_full = |pool: &PoolTemplate| {
         let gpus: usize = of_pool(pool.name).map(|place| place.gpus.len()).sum();
         of_pool(pool.name).next().is_some() && gpus == pool.needs.gpus.unwrap_or(0) as usize
-    });
-    (fills && places.iter().all(is_pool)).then(|| template.at(unit, places))
+    };
+    template.pools.iter().all(is_full) && places.iter().all(is_pool)
 }
 
 /// What of each host belongs to a unit already.

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use denv_schema::launch::LaunchSpec;
 use denv_schema::manifest::{StageSpec, Strategy, Stripe};
-use denv_schema::{Digest, MemberId, Name, StageId, UnitId};
+use denv_schema::{Digest, Name, StageId, UnitId};
 
 use crate::batches::batch;
 use crate::loss;
 use crate::pass::{Pass, Unit};
-use crate::placement::{Placement, Release, Spot, place};
+use crate::placement::{Release, place};
 use crate::plan::{Step, Subject};
 use crate::records::{MemberRecord, StageRecord, UnitPhase, UnitRecord};
 use crate::status::{Service, UnitStatus};
@@ -278,7 +277,7 @@ fn begin(
                     fleet: turn.fleet.clone(),
                     release: release.name.clone(),
                     template: release.digest,
-                    members: members(&unit, release, &placement),
+                    members: MemberRecord::of_unit(&unit, release.template, &placement.places),
                     chosen: Some(placement.chosen),
                     generation: pass.first_generation(turn.fleet),
                     phase: UnitPhase::Starting,
@@ -297,20 +296,6 @@ fn begin(
         }
     }
     true
-}
-
-fn members(unit: &UnitId, release: &Release<'_>, placement: &Placement) -> Vec<MemberRecord> {
-    let specs = release.template.at(unit, &placement.places());
-    let member = |(rank, (spot, spec)): (u32, (&Spot, LaunchSpec))| MemberRecord {
-        id: MemberId::new(unit, rank),
-        pool: spot.pool,
-        host: spot.host.clone(),
-        cpu_slots: spot.cpu_slots,
-        first_port: spot.first_port,
-        digest: spec.digest(),
-        spec,
-    };
-    (0..).zip(placement.spots.iter().zip(specs)).map(member).collect()
 }
 
 /// Drains what the batch replaces: first what serves nobody, then the oldest.

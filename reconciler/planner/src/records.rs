@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use denv_schema::launch::{HandOver, LaunchSpec, LaunchTemplate};
+use denv_schema::launch::{HandOver, LaunchSpec, LaunchTemplate, MemberPlace};
 use denv_schema::manifest::PoolName;
 use denv_schema::quantity::Period;
 use denv_schema::wire::{Action, Command, CommandId, Generation};
@@ -256,6 +256,22 @@ pub enum UnitPhase {
     Draining,
     /// Has been told to stop.
     Stopping,
+}
+
+impl MemberRecord {
+    /// Those of a unit that runs at these places: the members of each pool in the order of their ranks.
+    pub(crate) fn of_unit(unit: &UnitId, template: &LaunchTemplate, places: &[MemberPlace]) -> Vec<Self> {
+        let member = |(rank, (place, spec)): (u32, (&MemberPlace, LaunchSpec))| MemberRecord {
+            id: MemberId::new(unit, rank),
+            pool: place.pool,
+            host: place.host.clone(),
+            cpu_slots: place.cpu_slots,
+            first_port: place.first_port,
+            digest: spec.digest(),
+            spec,
+        };
+        (0..).zip(places.iter().zip(template.at(unit, places))).map(member).collect()
+    }
 }
 
 impl UnitRecord {

@@ -100,7 +100,7 @@ impl Stage<'_> {
             for _ in mine..*wanted {
                 let placement = place(&usage, self.id, fleet, &self.release)?;
                 usage.reserve(self.id, self.release.digest, &placement);
-                hosts.extend(placement.spots.into_iter().map(|spot| spot.host));
+                hosts.extend(placement.places.into_iter().map(|place| place.host));
             }
             // On the way: a surge needs room for one more beside what runs.
             let surges = match self.spec.rollout.strategy {
@@ -110,7 +110,7 @@ impl Stage<'_> {
             };
             if surges {
                 let placement = place(pass.usage(), self.id, fleet, &self.release)?;
-                hosts.extend(placement.spots.into_iter().map(|spot| spot.host));
+                hosts.extend(placement.places.into_iter().map(|place| place.host));
             }
         }
         Ok(hosts)

@@ -31,34 +31,8 @@ pub(crate) struct Release<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
     /// The pools in their order, and in each the members by rank.
-    pub spots: Vec<Spot>,
+    pub places: Vec<MemberPlace>,
     pub chosen: Chosen,
-}
-
-/// Where one member goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Spot {
-    pub pool: PoolName,
-    pub host: Name,
-    pub address: String,
-    pub gpus: Vec<u32>,
-    pub cpu_slots: u32,
-    pub first_port: u16,
-}
-
-impl Placement {
-    /// The places as the launch template wants them.
-    pub(crate) fn places(&self) -> Vec<MemberPlace> {
-        let place = |spot: &Spot| MemberPlace {
-            pool: spot.pool,
-            host: spot.host.clone(),
-            address: spot.address.clone(),
-            gpus: spot.gpus.clone(),
-            cpu_slots: spot.cpu_slots,
-            first_port: spot.first_port,
-        };
-        self.spots.iter().map(place).collect()
-    }
 }
 
 /// Why a unit went where it did, at the time.
@@ -238,33 +212,33 @@ fn take(
     hosts: &Hosts,
     chosen: Chosen,
 ) -> Result<Placement, WaitingOn> {
-    let mut spots: Vec<Spot> = Vec::new();
+    let mut places: Vec<MemberPlace> = Vec::new();
     for ((pool, need), hosts) in template.pools.iter().zip(&wants.pools).zip(hosts) {
         let share = need.amount / u32::try_from(hosts.len()).unwrap_or(1).max(1);
         for host in hosts.iter().map(|host| &fleet.hosts[*host]) {
-            spots.push(spot(pool.name, host, wants.resource, share, &spots)?);
+            places.push(member(pool.name, host, wants.resource, share, &places)?);
         }
     }
-    Ok(Placement { spots, chosen })
+    Ok(Placement { places, chosen })
 }
 
-fn spot(
+fn member(
     pool: PoolName,
     host: &HostUsage<'_>,
     resource: Resource,
     share: u32,
-    before: &[Spot],
-) -> Result<Spot, WaitingOn> {
+    before: &[MemberPlace],
+) -> Result<MemberPlace, WaitingOn> {
     // Another pool of the unit may have a member here already.
-    let mut here = before.iter().filter(|spot| spot.host == *host.name).peekable();
-    let taken: Vec<u32> = here.clone().flat_map(|spot| spot.gpus.iter().copied()).collect();
+    let mut here = before.iter().filter(|place| place.host == *host.name).peekable();
+    let taken: Vec<u32> = here.clone().flat_map(|place| place.gpus.iter().copied()).collect();
     let gpus = match resource {
         Resource::Gpus => host.free_gpus().filter(|gpu| !taken.contains(gpu)).take(share as usize).collect(),
         Resource::CpuSlots => Vec::new(),
     };
     let skip = if here.peek().is_some() { here.count() } else { 0 };
     let first_port = host.free_port(skip).ok_or_else(|| WaitingOn::Ports { host: host.name.clone() })?;
-    Ok(Spot {
+    Ok(MemberPlace {
         pool,
         host: host.name.clone(),
         address: host.address.to_owned(),

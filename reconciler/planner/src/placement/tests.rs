@@ -112,7 +112,7 @@ impl Bench {
         }
         match place(&usage, &stage, &"f".parse().unwrap(), &release) {
             Ok(placement) => {
-                let said = format!("{} {:?}", placement.spots[0].host, placement.spots[0].gpus);
+                let said = format!("{} {:?}", placement.places[0].host, placement.places[0].gpus);
                 self.placed.push((stage, digest, placement));
                 said
             }

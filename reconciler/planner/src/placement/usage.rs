@@ -209,8 +209,8 @@ impl<'w> Usage<'w> {
 
     /// As if a unit were there already.
     pub(crate) fn reserve(&mut self, stage: &StageId, template: Digest, placement: &Placement) {
-        let spots = placement.spots.iter();
-        let parts = spots.map(|it| (&it.host, it.gpus.as_slice(), it.cpu_slots, it.first_port));
+        let places = placement.places.iter();
+        let parts = places.map(|it| (&it.host, it.gpus.as_slice(), it.cpu_slots, it.first_port));
         self.occupy(stage, template, parts);
     }
 

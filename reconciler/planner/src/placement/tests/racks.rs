@@ -116,8 +116,8 @@ impl Racks {
             Ok(placed) => placed,
             Err(waiting) => return waiting.to_string(),
         };
-        let pools = placed.spots.chunk_by(|a, b| a.pool == b.pool).map(|pool| {
-            let gpus: usize = pool.iter().map(|spot| spot.gpus.len()).sum();
+        let pools = placed.places.chunk_by(|a, b| a.pool == b.pool).map(|pool| {
+            let gpus: usize = pool.iter().map(|place| place.gpus.len()).sum();
             let (first, last) = (&pool[0].host, &pool[pool.len() - 1].host);
             format!("{gpus} {} on {} hosts, {first} to {last}", pool[0].pool, pool.len())
         });
@@ -136,8 +136,8 @@ fn a_unit_of_two_pools_is_whole_in_one_rack_or_nowhere() {
     // 4 + 60 GPUs are left, and none of that is one unit.
     assert_snapshot!(racks.place(), @"needs 68 GPUs free in one domain of fleet `f`; the most free is 60, on `rack-1`; add hosts to the fleet, free some, or use `strategy: replace`");
     // Addresses, GPUs and ports of members are their own.
-    let spots = &racks.placed[0].spots;
-    assert!(spots.iter().all(|spot| spot.address == "10.0.0.1" && spot.gpus == [0, 1, 2, 3]));
+    let places = &racks.placed[0].places;
+    assert!(places.iter().all(|place| place.address == "10.0.0.1" && place.gpus == [0, 1, 2, 3]));
 }
 
 #[test]
@@ -228,14 +228,14 @@ proptest! {
             let Ok(placed) = placed else { break };
             let mut given: BTreeSet<(String, u32)> = BTreeSet::new();
             let mut domains: BTreeSet<String> = BTreeSet::new();
-            for spot in &placed.spots {
-                let left = free.get_mut(spot.host.as_str()).unwrap();
-                *left = left.checked_sub(u32::try_from(spot.gpus.len()).unwrap()).unwrap();
-                domains.insert(spot.host.as_str()[..2].to_owned());
-                prop_assert!(spot.gpus.iter().all(|gpu| given.insert((spot.host.to_string(), *gpu))));
+            for place in &placed.places {
+                let left = free.get_mut(place.host.as_str()).unwrap();
+                *left = left.checked_sub(u32::try_from(place.gpus.len()).unwrap()).unwrap();
+                domains.insert(place.host.as_str()[..2].to_owned());
+                prop_assert!(place.gpus.iter().all(|gpu| given.insert((place.host.to_string(), *gpu))));
             }
             prop_assert!(any || domains.len() == 1);
-            let total: usize = placed.spots.iter().map(|spot| spot.gpus.len()).sum();
+            let total: usize = placed.places.iter().map(|place| place.gpus.len()).sum();
             prop_assert_eq!(total, (prefill + decode) as usize);
         }
     }

@@ -13,37 +13,42 @@ use jiff::{SignedDuration, Timestamp};
 use crate::placement::address;
 use crate::plan::Step;
 use crate::records::{Good, MemberRecord, Rebuilt, StageRecord, UnitPhase, UnitRecord};
-use crate::strangers::{self, Stranger, traffic};
+use crate::strangers::{self, Orphan, Stranger, traffic};
 use crate::waiting::WaitingOn;
 use crate::world::World;
 
 /// Others that may run units of the stage have dialled in by then.
 const OTHERS_HEARD: SignedDuration = SignedDuration::from_secs(30);
 
-/// The orphans whose records can be made anew, as steps.
-pub(crate) fn adopt(world: &World<'_>, strangers: &[Stranger<'_>]) -> Vec<Step> {
-    let orphans = strangers::orphans(world, strangers);
+/// The orphans whose records can be made anew, and the steps that do it.
+pub(crate) fn adopt(
+    world: &World<'_>,
+    orphans: &BTreeMap<UnitId, Orphan<'_>>,
+) -> (Vec<Step>, BTreeSet<UnitId>) {
+    let (mut steps, mut adopted) = (Vec::new(), BTreeSet::new());
     if orphans.is_empty() {
-        return Vec::new();
+        return (steps, adopted);
     }
     let mut taken = Taken::of(world);
-    let (mut steps, mut good): (Vec<Step>, BTreeSet<StageId>) = (Vec::new(), BTreeSet::new());
-    for (unit, (stage, members)) in orphans {
-        let Some(spec) = world.catalog.stages.get(&stage) else { continue };
-        let Some((record, template)) = explain(world, &unit, &stage, spec, &members) else { continue };
-        if !is_wanted(world, &unit, &record, spec) || !taken.has_room_for(world, &record) {
+    let mut good: BTreeSet<&StageId> = BTreeSet::new();
+    for (unit, orphan) in orphans {
+        let stage = &orphan.stage;
+        let Some(spec) = world.catalog.stages.get(stage) else { continue };
+        let Some((record, template)) = explain(world, unit, orphan, spec) else { continue };
+        if !is_wanted(world, unit, &record, spec) || !taken.has_room_for(world, &record) {
             continue;
         }
         taken.add(&record);
-        let known = world.records.stages.get(&stage).and_then(|record| record.good.as_ref());
-        if known.is_none() && record.release != spec.release && good.insert(stage.clone()) {
+        adopted.insert(unit.clone());
+        let known = world.records.stages.get(stage).and_then(|record| record.good.as_ref());
+        if known.is_none() && record.release != spec.release && good.insert(stage) {
             let (release, digest) = (record.release.clone(), record.template);
             let good = Good { release, template: template.clone(), digest };
-            steps.push(Step::MarkGood { stage, good });
+            steps.push(Step::MarkGood { stage: stage.clone(), good });
         }
-        steps.push(Step::AdoptUnit { unit, record, at: world.now });
+        steps.push(Step::AdoptUnit { unit: unit.clone(), record, at: world.now });
     }
-    steps
+    (steps, adopted)
 }
 
 /// Whether it was wanted when its records were lost, as far as gateways can tell. What was on its way out goes out, and
@@ -58,9 +63,8 @@ fn is_wanted(world: &World<'_>, unit: &UnitId, record: &UnitRecord, spec: &Stage
 fn explain<'w>(
     world: &World<'w>,
     unit: &UnitId,
-    stage: &StageId,
+    Orphan { stage, members, .. }: &Orphan<'w>,
     spec: &StageSpec,
-    members: &BTreeMap<u32, Stranger<'w>>,
 ) -> Option<(UnitRecord, &'w LaunchTemplate)> {
     let ranks = u32::try_from(members.len()).ok()?;
     let generation = members.values().next()?.report.generation;

@@ -11,7 +11,7 @@ use crate::plan::{Plan, Step, Subject};
 use crate::records::{Rebuilt, UnitRecord};
 use crate::routes::knows_what_serves;
 use crate::status::{Fault, Service, UnitStatus};
-use crate::strangers::Stranger;
+use crate::strangers::Orphan;
 use crate::waiting::WaitingOn;
 use crate::world::World;
 use crate::{adoption, loss, strangers};
@@ -37,18 +37,11 @@ impl<'w> Pass<'w> {
     /// Nothing is planned yet but what becomes of what no record knows.
     pub(crate) fn begin(world: &'w World<'w>) -> Self {
         let strangers = strangers::of(world);
-        let mut steps = adoption::adopt(world, &strangers);
-        let is_adopted = |stranger: &Stranger<'_>| {
-            let unit = stranger.member.parts().map(|(unit, _)| unit);
-            steps
-                .iter()
-                .any(|step| matches!(step, Step::AdoptUnit { unit: of, .. } if Some(of) == unit.as_ref()))
-        };
-        let left: Vec<Stranger<'_>> = strangers.iter().filter(|it| !is_adopted(it)).copied().collect();
-        steps.extend(strangers::reap(world, &left));
+        let orphans = strangers::orphans(world, &strangers);
+        let (mut steps, adopted) = adoption::adopt(world, &orphans);
+        steps.extend(strangers::reap(world, &strangers, &adopted));
         let mut orphaned = BTreeMap::new();
-        for (unit, (stage, _)) in strangers::orphans(world, &strangers) {
-            let number = unit.parts().map_or(0, |(_, number)| number);
+        for Orphan { stage, number, .. } in orphans.into_values() {
             let most = orphaned.entry(stage).or_insert(number);
             *most = number.max(*most);
         }

@@ -48,17 +48,23 @@ pub(crate) fn is_orphan(records: &Records, stage: &StageId, number: u64) -> bool
     })
 }
 
-/// The orphans among them, by unit, with the ranks of their members.
-pub(crate) fn orphans<'w>(
-    world: &World<'w>,
-    strangers: &[Stranger<'w>],
-) -> BTreeMap<UnitId, (StageId, BTreeMap<u32, Stranger<'w>>)> {
-    let mut found: BTreeMap<UnitId, (StageId, BTreeMap<u32, Stranger<'w>>)> = BTreeMap::new();
+/// A unit that no record knows, and nobody has given up.
+pub(crate) struct Orphan<'w> {
+    pub stage: StageId,
+    pub number: u64,
+    /// What hosts run of it, by rank.
+    pub members: BTreeMap<u32, Stranger<'w>>,
+}
+
+/// The orphans that strangers are of.
+pub(crate) fn orphans<'w>(world: &World<'w>, strangers: &[Stranger<'w>]) -> BTreeMap<UnitId, Orphan<'w>> {
+    let mut found: BTreeMap<UnitId, Orphan<'w>> = BTreeMap::new();
     for stranger in strangers {
         let Some((unit, rank)) = stranger.member.parts() else { continue };
         let Some((stage, number)) = unit.parts() else { continue };
         if is_orphan(world.records, &stage, number) && !world.records.units.contains_key(&unit) {
-            found.entry(unit).or_insert_with(|| (stage, BTreeMap::new())).1.insert(rank, *stranger);
+            let orphan = || Orphan { stage, number, members: BTreeMap::new() };
+            found.entry(unit).or_insert_with(orphan).members.insert(rank, *stranger);
         }
     }
     found
@@ -106,10 +112,10 @@ pub(crate) fn all_heard(world: &World<'_>) -> Timestamp {
 
 /// What is to end of them: what denv knows it gave up, because its number was given and will not be again; and of orphans
 /// that could not be adopted what serves nobody. Nothing else ends.
-pub(crate) fn reap(world: &World<'_>, strangers: &[Stranger<'_>]) -> Vec<Step> {
+pub(crate) fn reap(world: &World<'_>, strangers: &[Stranger<'_>], adopted: &BTreeSet<UnitId>) -> Vec<Step> {
     let mut steps = Vec::new();
     for Stranger { host, member, report } in strangers {
-        let Some((unit, _)) = member.parts() else { continue };
+        let Some((unit, _)) = member.parts().filter(|(unit, _)| !adopted.contains(unit)) else { continue };
         let Some((stage, number)) = unit.parts() else { continue };
         let known = traffic(world, &unit, report.generation).is_none_or(|traffic| traffic.known);
         let ends = if is_orphan(world.records, &stage, number) {

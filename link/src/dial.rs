@@ -16,6 +16,7 @@ use crate::alive;
 use crate::identity::Identity;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     #[error("cannot connect to `{address}`")]

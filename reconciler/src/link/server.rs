@@ -19,6 +19,7 @@ use super::{Links, Service};
 
 /// How long the control plane's own certificate lasts. It needs nobody to renew it, so only its theft sets a limit.
 const LIFETIME: Duration = Duration::from_secs(86_400);
+
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error("cannot make the control plane's certificate")]

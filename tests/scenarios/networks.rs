@@ -73,6 +73,15 @@ async fn until_in_rotation(fixture: &Fixture, units: f64) {
     .unwrap();
 }
 
+/// Requests that are answered all the time.
+async fn busy(fixture: &Fixture) -> Traffic {
+    let traffic = Traffic::start(&fixture.application(), 4, 5);
+    denv_tests::until("traffic", PATIENCE, || async { Ok((traffic.answered() > 8).then_some(())) })
+        .await
+        .unwrap();
+    traffic
+}
+
 /// Those who were in the middle of a streamed answer from the host that is cut off, two at most, are told to ask
 /// again; everybody else is answered by the other host.
 async fn noticed(traffic: Traffic) {
@@ -90,10 +99,7 @@ async fn a_host_cut_off_for_longer_than_patience_costs_one_start_and_no_request_
     let spare = HOSTS.into_iter().find(|host| before.iter().all(|unit| unit.host.as_str() != *host)).unwrap();
     let network = fixture.network.as_ref().unwrap();
 
-    let early = Traffic::start(&fixture.application(), 4, 5);
-    denv_tests::until("traffic", PATIENCE, || async { Ok((early.answered() > 8).then_some(())) })
-        .await
-        .unwrap();
+    let early = busy(&fixture).await;
     network.cut(cut.as_str()).unwrap();
     until_in_rotation(&fixture, 1.0).await;
     let late = Traffic::start(&fixture.application(), 4, 5);
@@ -148,10 +154,7 @@ async fn a_host_cut_off_for_less_than_patience_starts_and_stops_nothing() {
     let (cut, started) = (before[0].host.clone(), starts(&fixture));
     let network = fixture.network.as_ref().unwrap();
 
-    let early = Traffic::start(&fixture.application(), 4, 5);
-    denv_tests::until("traffic", PATIENCE, || async { Ok((early.answered() > 8).then_some(())) })
-        .await
-        .unwrap();
+    let early = busy(&fixture).await;
     network.cut(cut.as_str()).unwrap();
     until_state(&fixture, cut.as_str(), "silent").await;
     until_in_rotation(&fixture, 1.0).await;

@@ -125,21 +125,6 @@ pub enum Ability {
     Prefetch,
 }
 
-impl Ability {
-    /// What to do without it.
-    pub fn remedy(self) -> &'static str {
-        match self {
-            Ability::Images => {
-                "no host there starts engines from images; install the engine on the hosts and leave out `image`"
-            }
-            Ability::FetchWeights => {
-                "no host there fetches weights; upgrade denvd on the hosts, or put them there and name them as `file:`"
-            }
-            Ability::Prefetch => "no host there prepares weights ahead; upgrade denvd on the hosts",
-        }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Gpu {

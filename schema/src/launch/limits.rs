@@ -22,12 +22,28 @@ impl EngineLimit {
     }
 }
 
+/// An ability that a host must have to run a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostNeed {
+    pub ability: Ability,
+    /// What to do where no host has it.
+    pub remedy: &'static str,
+}
+
+const IMAGES: HostNeed = HostNeed {
+    ability: Ability::Images,
+    remedy: "no host there starts engines from images; install the engine on the hosts and leave out `image`",
+};
+const FETCH_WEIGHTS: HostNeed = HostNeed {
+    ability: Ability::FetchWeights,
+    remedy: "no host there fetches weights; upgrade denvd on the hosts, or put them there and name them as `file:`",
+};
+
 impl LaunchTemplate {
     /// What a host must be able to do to run this.
-    pub fn asks(&self) -> impl Iterator<Item = Ability> {
+    pub fn asks(&self) -> impl Iterator<Item = HostNeed> {
         let fetches = self.weights.as_ref().is_some_and(|weights| !weights.is_on_host());
-        let images = self.image.is_some().then_some(Ability::Images);
-        images.into_iter().chain(fetches.then_some(Ability::FetchWeights))
+        self.image.iter().map(|_| IMAGES).chain(fetches.then_some(FETCH_WEIGHTS))
     }
 
     /// What hosts are to have before an engine is started from it.

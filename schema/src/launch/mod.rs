@@ -22,7 +22,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use hand_over::{Field, HandOver};
-pub use limits::EngineLimit;
+pub use limits::{EngineLimit, HostNeed};
 pub use member::{Claim, MemberPlace, PORTS_OF_A_MEMBER, PoolTemplate, Spread};
 pub use placeholders::{PLACEHOLDERS, PORT, WEIGHTS};
 pub use reference::Reference;

@@ -93,7 +93,7 @@ impl Wants {
         };
         let pools: Vec<PoolNeed> = template.pools.iter().map(need).collect();
         let total = pools.iter().map(|pool| pool.amount).fold(0, u32::saturating_add);
-        Wants { resource, pools, total, abilities: template.asks().collect() }
+        Wants { resource, pools, total, abilities: template.asks().map(|need| need.ability).collect() }
     }
 }
 
@@ -253,9 +253,9 @@ fn unsupported(fleet: &FleetUsage<'_>, template: &LaunchTemplate) -> Option<Stri
     if let Some(limit) = template.limits().first() {
         return Some(limit.to_string());
     }
-    let lacking = template.asks().find(|asked| fleet.hosts.iter().all(|host| !host.can(*asked)));
-    if let (Some(ability), false) = (lacking, fleet.hosts.is_empty()) {
-        return Some(ability.remedy().to_owned());
+    let lacking = template.asks().find(|need| fleet.hosts.iter().all(|host| !host.can(need.ability)));
+    if let (Some(need), false) = (lacking, fleet.hosts.is_empty()) {
+        return Some(need.remedy.to_owned());
     }
     if let Some(most) = fleet.gpus_per_host {
         for pool in &template.pools {

@@ -18,9 +18,9 @@ pub enum UnitStatus {
     Planned,
     Preparing,
     Starting,
-    /// Healthy on its host; these gateways do not route to it yet.
     /// Healthy, and not yet to be routed to: its release has not passed its gate.
     Withheld,
+    /// Healthy on its host; these gateways do not route to it yet.
     Checking {
         unrouted: Vec<Name>,
     },

@@ -73,14 +73,12 @@ impl Session<'_> {
 
     /// Sends what has changed since the last time. Before the first catalog there is nothing true to say.
     async fn tell(&mut self, serving: Arc<Serving>) -> Result<(), Status> {
-        if serving.config_digest.is_none()
-            || self.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, &serving))
-        {
+        if serving.catalog.is_none() || self.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, &serving)) {
             return Ok(());
         }
         let told = self.told.take();
-        if told.as_ref().is_none_or(|told| told.config_digest != serving.config_digest) {
-            self.send(GatewayInstruction::Config(serving.config.clone())).await?;
+        if told.as_ref().is_none_or(|told| !Arc::ptr_eq(&told.config, &serving.config)) {
+            self.send(GatewayInstruction::Config((*serving.config).clone())).await?;
         }
         if told.as_ref().is_none_or(|told| told.routes != serving.routes) {
             self.send(GatewayInstruction::Units(serving.routes.clone())).await?;

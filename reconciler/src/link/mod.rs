@@ -19,7 +19,7 @@ use denv_schema::wire::{
     Artifact, CommandResult, GatewayConfig, GatewayInstruction, GatewayMessage, HostInstruction, HostMessage,
     JoinRequest, JoinResponse, Term, UnitRoute,
 };
-use denv_schema::{Digest, Name};
+use denv_schema::{Catalog, Name};
 use futures::Stream;
 use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc, watch};
@@ -33,11 +33,25 @@ pub use engines::{Engines, Unasked};
 pub use server::serve;
 
 /// What gateways serve by.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub struct Serving {
-    pub config: GatewayConfig,
-    pub config_digest: Option<Digest>,
+    /// What the configuration is of; none before anything is known.
+    pub catalog: Option<Arc<Catalog>>,
+    /// The same one for as long as it says the same, whatever the catalog.
+    pub config: Arc<GatewayConfig>,
     pub routes: Vec<UnitRoute>,
+}
+
+impl Serving {
+    pub(crate) fn is_of(&self, catalog: &Arc<Catalog>) -> bool {
+        self.catalog.as_ref().is_some_and(|of| Arc::ptr_eq(of, catalog))
+    }
+
+    /// What a catalog says to gateways. It is worked out once for each.
+    pub(crate) fn config_of(&self, catalog: &Arc<Catalog>) -> Arc<GatewayConfig> {
+        let fresh = (!self.is_of(catalog)).then(|| catalog.gateway_config());
+        fresh.filter(|config| *config != *self.config).map_or_else(|| Arc::clone(&self.config), Arc::new)
+    }
 }
 
 pub struct Link {

@@ -11,7 +11,7 @@ use denv_planner::actions::{Refusal, act, scale};
 use denv_planner::{Observed, Plan, Records, World, checker, knows_what_serves, plan, routes};
 use denv_schema::api::{Level, RolloutRequest, ScaleRequest};
 use denv_schema::wire::{CommandOutcome, CommandResult, Term};
-use denv_schema::{Catalog, Digest, Name, StageId};
+use denv_schema::{Catalog, Name, StageId};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -228,13 +228,13 @@ impl Orchestrator {
         if !knows_what_serves(&world) {
             return;
         }
-        let (routes, config) = (routes(&world), catalog.gateway_config());
-        let config_digest = Some(Digest::of(&config));
+        let routes = routes(&world);
         self.serving.send_if_modified(|serving| {
-            if serving.config_digest == config_digest && serving.routes == routes {
+            if serving.is_of(catalog) && serving.routes == routes {
                 return false;
             }
-            *serving = Arc::new(Serving { config, config_digest, routes });
+            let config = serving.config_of(catalog);
+            *serving = Arc::new(Serving { catalog: Some(Arc::clone(catalog)), config, routes });
             true
         });
     }

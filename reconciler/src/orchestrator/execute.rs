@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use denv_gates::Outcome;
-use denv_planner::{HostFaults, Phase, Step};
+use denv_planner::{HostFaults, Phase, Records, Step};
 use denv_schema::Name;
 use denv_schema::api::Level;
+use denv_schema::wire::CommandId;
 use jiff::Timestamp;
 
 use super::Orchestrator;
@@ -21,14 +22,19 @@ impl Orchestrator {
             note(step, &after, &mut commit);
         }
         commit.host_faults = changed(&self.records.hosts, &after.hosts);
-        let before: BTreeSet<_> = self.records.units.values().flat_map(|unit| unit.command_ids()).collect();
-        let present: BTreeSet<_> = after.units.values().flat_map(|unit| unit.command_ids()).collect();
+        let ids = |records: &Records| -> BTreeSet<CommandId> {
+            let units = commit.units.keys().filter_map(|id| records.units.get(id));
+            units.flat_map(|unit| unit.command_ids()).collect()
+        };
+        // What was withdrawn needs no answer.
+        for id in ids(&self.records).difference(&ids(&after)) {
+            after.pending.remove(id);
+            after.refused.remove(id);
+        }
         for (_, _, command) in &commit.commands {
             after.pending.insert(command.id.clone());
+            after.refused.remove(&command.id);
         }
-        // What was withdrawn needs no answer. What ends a stranger is of no unit.
-        after.pending.retain(|id| present.contains(id) || !before.contains(id));
-        after.refused.retain(|id, _| present.contains(id));
         self.doubtful = true;
         self.store.commit(self.term, &commit).await?;
         self.doubtful = false;
@@ -52,7 +58,7 @@ fn changed(
 }
 
 /// What a step changes, once it is applied.
-fn note(step: &Step, after: &denv_planner::Records, commit: &mut Commit) {
+fn note(step: &Step, after: &Records, commit: &mut Commit) {
     let subject = step.subject();
     commit.events.push(Event {
         at: Timestamp::now(),

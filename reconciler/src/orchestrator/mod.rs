@@ -178,8 +178,9 @@ impl Orchestrator {
 
     /// A host has answered a command, and its report after that was heard.
     pub fn answered(&mut self, answer: CommandResult) {
-        self.records.pending.remove(&answer.id);
-        if let CommandOutcome::Refused { reason } = answer.outcome {
+        // What was withdrawn meanwhile is of no account.
+        let is_awaited = self.records.pending.remove(&answer.id);
+        if let (true, CommandOutcome::Refused { reason }) = (is_awaited, answer.outcome) {
             self.records.refused.insert(answer.id, reason);
         }
     }

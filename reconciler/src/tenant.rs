@@ -111,19 +111,19 @@ impl Tenant {
             serving,
             doubtful: false,
         };
-        let link = Link::new(
-            store.clone(),
-            Arc::clone(&observation),
-            Arc::clone(&measurement),
-            Arc::clone(&shared.authority),
-            name.clone(),
+        let link = Link {
+            store: store.clone(),
+            observation: Arc::clone(&observation),
+            measurement: Arc::clone(&measurement),
+            authority: Arc::clone(&shared.authority),
+            tenant: name.clone(),
             term,
-            shared.certificate_lifetime,
-            servings,
-            answer,
+            lifetime: shared.certificate_lifetime,
+            serving: servings,
+            answers: answer,
             queues,
-            Arc::clone(&engines),
-        );
+            engines: Arc::clone(&engines),
+        };
         let statuses =
             handles.iter().filter_map(|source| Statuses::of(source, states.clone(), catalogs.clone()));
         let statuses = statuses.collect();

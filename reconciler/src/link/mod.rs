@@ -55,19 +55,19 @@ impl Serving {
 }
 
 pub struct Link {
-    pub(crate) store: Store,
-    pub(crate) observation: Arc<Observation>,
-    pub(crate) measurement: Arc<Measurement>,
-    pub(crate) authority: Arc<Authority>,
-    pub(crate) tenant: Name,
-    pub(crate) term: Term,
+    pub store: Store,
+    pub observation: Arc<Observation>,
+    pub measurement: Arc<Measurement>,
+    pub authority: Arc<Authority>,
+    pub tenant: Name,
+    pub term: Term,
     /// How long the certificates of hosts and gateways last.
-    pub(crate) lifetime: Duration,
-    pub(crate) serving: watch::Receiver<Arc<Serving>>,
+    pub lifetime: Duration,
+    pub serving: watch::Receiver<Arc<Serving>>,
     /// Answers of hosts, once they are in the store.
-    pub(crate) answers: mpsc::Sender<CommandResult>,
-    queues: Arc<Queues>,
-    engines: Arc<Engines>,
+    pub answers: mpsc::Sender<CommandResult>,
+    pub queues: Arc<Queues>,
+    pub engines: Arc<Engines>,
 }
 
 /// Wakes the stream of a host whose queue has grown, or that is to prepare something else.
@@ -116,35 +116,6 @@ impl Queues {
 }
 
 impl Link {
-    #[allow(clippy::too_many_arguments, reason = "wired once, in main")]
-    pub fn new(
-        store: Store,
-        observation: Arc<Observation>,
-        measurement: Arc<Measurement>,
-        authority: Arc<Authority>,
-        tenant: Name,
-        term: Term,
-        lifetime: Duration,
-        serving: watch::Receiver<Arc<Serving>>,
-        answers: mpsc::Sender<CommandResult>,
-        queues: Arc<Queues>,
-        engines: Arc<Engines>,
-    ) -> Self {
-        Link {
-            store,
-            observation,
-            measurement,
-            authority,
-            tenant,
-            term,
-            lifetime,
-            serving,
-            answers,
-            queues,
-            engines,
-        }
-    }
-
     /// Notes something that happened to a peer. A note that is lost costs nobody anything.
     async fn note(&self, role: Role, name: &Name, level: Level, message: &str) {
         let (subject, message) = (format!("{role} {name}"), message.to_owned());

@@ -98,6 +98,7 @@ impl Tenant {
         let (answer, answers) = mpsc::channel(256);
         let (ask, asks) = mpsc::channel(16);
         let (queues, engines) = (Arc::new(Queues::default()), Arc::new(Engines::default()));
+        store.asked_hosts().await?.iter().for_each(|host| queues.wake(host));
         let orchestrator = Orchestrator {
             records: store.records().await?,
             store: store.clone(),

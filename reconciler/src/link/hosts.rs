@@ -94,7 +94,10 @@ impl Session<'_> {
 
     /// Sends what the queue holds and this stream has not carried yet.
     async fn deliver(&mut self) -> Result<(), Status> {
-        let queued = self.link.store.queued(self.name).await.map_err(|error| unavailable(&error))?;
+        let queued = match self.link.queues.is_filled(self.name) {
+            true => self.link.store.queued(self.name).await.map_err(|error| unavailable(&error))?,
+            false => Vec::new(),
+        };
         for mut command in queued {
             if self.sent.insert(command.id.clone()) {
                 command.term = self.link.term;

@@ -8,7 +8,7 @@ mod hosts;
 mod join;
 mod server;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -77,14 +77,24 @@ pub struct Queues(Mutex<Waking>);
 #[derive(Default)]
 struct Waking {
     streams: BTreeMap<Name, Arc<Notify>>,
+    /// Hosts that were told of something in this process's time. The store has nothing for any other.
+    filled: BTreeSet<Name>,
     prefetch: BTreeMap<Name, Vec<Artifact>>,
 }
 
 impl Queues {
+    /// To be told of each host whose queue has something, and of those with a queue when the process began.
     pub fn wake(&self, host: &Name) {
-        if let Some(queue) = self.lock().streams.get(host) {
+        let mut waking = self.lock();
+        waking.filled.insert(host.clone());
+        if let Some(queue) = waking.streams.get(host) {
             queue.notify_one();
         }
+    }
+
+    /// Whether the store is to be asked for the host's queue.
+    fn is_filled(&self, host: &Name) -> bool {
+        self.lock().filled.contains(host)
     }
 
     /// What each host is to prepare from now on; those that are not named have nothing to.

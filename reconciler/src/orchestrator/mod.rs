@@ -170,8 +170,10 @@ impl Orchestrator {
     /// After a write of which nobody knows whether it was done, the store is asked.
     async fn remember(&mut self) -> Result<(), StoreError> {
         if self.doubtful {
-            self.records = self.store.records().await?;
+            let (records, asked) = (self.store.records().await?, self.store.asked_hosts().await?);
+            self.records = records;
             self.doubtful = false;
+            self.wake(asked);
         }
         Ok(())
     }

@@ -235,6 +235,13 @@ impl Store {
         rows.iter().map(|row| Ok(serde_json::from_str(row.try_get(0)?)?)).collect()
     }
 
+    /// The hosts that have not answered all they were asked.
+    pub async fn asked_hosts(&self) -> Result<BTreeSet<Name>, StoreError> {
+        let rows = sqlx::query("SELECT DISTINCT host FROM commands WHERE tenant = ? AND answer IS NULL");
+        let rows = rows.bind(&self.tenant).fetch_all(&self.read).await?;
+        rows.iter().map(|row| Ok(serde_json::from_value(row.try_get::<String, _>(0)?.into())?)).collect()
+    }
+
     /// Notes a host's answer. Only the host whose queue holds the command can answer it.
     pub async fn answer(&self, host: &Name, result: &CommandResult) -> Result<(), StoreError> {
         self.write_small(Small::Answer { host: host.clone(), result: result.clone() }).await

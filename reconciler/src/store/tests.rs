@@ -78,6 +78,7 @@ async fn only_the_host_that_was_asked_can_answer() {
     let commit = Commit { commands: vec![(asked.clone(), "u".into(), command.clone())], ..Commit::default() };
     store.commit(term, &commit).await.unwrap();
     assert!(store.queued(&other).await.unwrap().is_empty());
+    assert_eq!(store.asked_hosts().await.unwrap(), [asked.clone()].into());
     assert_eq!(store.queued(&asked).await.unwrap(), vec![command.clone()]);
     let result = CommandResult { id: command.id, outcome: CommandOutcome::Accepted };
     store.answer(&other, &result).await.unwrap();

@@ -158,7 +158,10 @@ impl Source {
         };
         content.put(&self.config.name, own);
         // It was judged when it was accepted; only what it means is needed again.
-        let catalog = content.read(&all).catalog(&BTreeMap::new()).map_err(|found| found.to_string())?;
+        let read = blocking(move || Ok((content.read(&all).catalog(&BTreeMap::new()), content))).await;
+        // The shelf is held until it is published.
+        let (catalog, _content) = read.map_err(|error| crate::chain(&error))?;
+        let catalog = catalog.map_err(|found| found.to_string())?;
         self.shelf.publish(Arc::new(catalog));
         Ok(())
     }

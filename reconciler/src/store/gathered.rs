@@ -8,7 +8,7 @@ use denv_schema::wire::CommandResult;
 use sqlx::SqliteConnection;
 use tokio::sync::oneshot;
 
-use super::events::insert_event;
+use super::events::insert_events;
 use super::records::write_answer;
 use super::{Event, Store, StoreError};
 
@@ -86,21 +86,18 @@ impl Store {
 
     async fn write_together(&self, waiting: &[Waiting]) -> Result<(), StoreError> {
         let mut tx = self.begin().await?;
-        let mut done = Ok(());
-        for it in waiting {
-            done = write(&mut tx.0, it).await;
-            if done.is_err() {
-                break;
-            }
-        }
+        let done = write(&mut tx.0, waiting).await;
         tx.finish(done).await
     }
 }
 
-async fn write(tx: &mut SqliteConnection, waiting: &Waiting) -> Result<(), StoreError> {
-    let tenant = &waiting.tenant;
-    match &waiting.small {
-        Small::Note(event) => insert_event(tx, tenant, event).await,
-        Small::Answer { host, result } => write_answer(tx, tenant, host, result).await,
+async fn write(tx: &mut SqliteConnection, waiting: &[Waiting]) -> Result<(), StoreError> {
+    let mut events = Vec::new();
+    for Waiting { tenant, small, .. } in waiting {
+        match small {
+            Small::Note(event) => events.push((tenant.as_str(), event)),
+            Small::Answer { host, result } => write_answer(tx, tenant, host, result).await?,
+        }
     }
+    insert_events(tx, events).await
 }

@@ -7,7 +7,7 @@ use denv_schema::{Digest, Name, StageId, UnitId};
 use jiff::Timestamp;
 use sqlx::{Row as _, SqliteConnection};
 
-use super::events::insert_event;
+use super::events::insert_events;
 use super::gathered::Small;
 use super::{Event, Store, StoreError, from_i64, to_i64};
 
@@ -133,10 +133,7 @@ impl Store {
                 .execute(&mut *tx)
                 .await?;
         }
-        for event in &commit.events {
-            insert_event(tx, &self.tenant, event).await?;
-        }
-        Ok(())
+        insert_events(tx, commit.events.iter().map(|event| (self.tenant.as_str(), event))).await
     }
 
     async fn fence(&self, tx: &mut SqliteConnection, ours: Term) -> Result<(), StoreError> {

@@ -3,7 +3,7 @@ use denv_schema::api::{DeletionView, RevisionView};
 use serde::{Deserialize, Serialize};
 use sqlx::{Row as _, SqliteConnection};
 
-use super::events::insert_event;
+use super::events::insert_events;
 use super::{Event, Store, StoreError};
 
 /// A revision of a source, judged.
@@ -61,7 +61,7 @@ impl Store {
         let forgotten = forget.bind(&self.tenant).bind(source).execute(&mut *tx.0).await;
         let mut done = forgotten.map(drop).map_err(StoreError::from);
         if done.is_ok() {
-            done = insert_event(&mut tx.0, &self.tenant, event).await;
+            done = insert_events(&mut tx.0, [(self.tenant.as_str(), event)]).await;
         }
         tx.finish(done).await
     }
@@ -77,7 +77,7 @@ impl Store {
         let mut tx = self.begin().await?;
         let mut done = self.write_revision(&mut tx.0, source, verdict, revision).await;
         if done.is_ok() {
-            done = insert_event(&mut tx.0, &self.tenant, event).await;
+            done = insert_events(&mut tx.0, [(self.tenant.as_str(), event)]).await;
         }
         tx.finish(done).await
     }

@@ -69,7 +69,7 @@ pub struct Orchestrator {
 
 /// Reports come in bursts: what changes within this, at least, is planned at once.
 const GATHER: Duration = Duration::from_millis(20);
-const LONGEST_GATHER: Duration = Duration::from_millis(500);
+const LONGEST_GATHER: Duration = Duration::from_millis(300);
 /// Between tries while the store can't be written.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 /// Plans of one pass: each carries the steps the one before made possible. A planner that needs more is at odds with
@@ -83,8 +83,8 @@ impl Orchestrator {
         loop {
             let began = Instant::now();
             let passed = self.pass().await;
-            // Where a pass takes long, half of the time is for those who are heard in it.
-            let gather = began.elapsed().clamp(GATHER, LONGEST_GATHER);
+            // Where a pass takes long, most of the time is for those who are heard in it.
+            let gather = (began.elapsed() * 2).clamp(GATHER, LONGEST_GATHER);
             let wake_at = match passed {
                 Ok(wake_at) => wake_at,
                 Err(error @ StoreError::Deposed { .. }) => return Err(error),

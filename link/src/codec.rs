@@ -50,7 +50,8 @@ impl<U: DeserializeOwned> Decoder for JsonDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        serde_json::from_reader(buffer.reader())
+        let bytes = buffer.copy_to_bytes(buffer.remaining());
+        serde_json::from_slice(&bytes)
             .map(Some)
             .map_err(|error| Status::invalid_argument(format!("cannot read a message: {error}")))
     }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use denv_agent::journal::{Journal, Verdict, judge};
 use denv_agent::link::Backoff;
 use denv_link::enrolment::GRPC;
@@ -21,6 +20,7 @@ use denv_schema::wire::{
 };
 use futures::future::OptionFuture;
 use jiff::Timestamp;
+use rustls::ClientConfig;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
@@ -49,10 +49,12 @@ pub(crate) struct Taken {
 }
 
 pub(crate) struct Host {
-    pub(crate) credentials: Credentials,
+    /// What it dials with. Certificates outlast the measurement.
+    tls: Arc<ClientConfig>,
+    control_plane: Identity,
     /// `host:port` of the control plane.
-    pub(crate) server: String,
-    pub(crate) told: Arc<Told>,
+    server: String,
+    told: Arc<Told>,
     journal: Journal,
     members: BTreeMap<MemberId, Member>,
 }
@@ -63,8 +65,10 @@ struct Member {
 }
 
 impl Host {
-    pub(crate) fn new(credentials: Credentials, server: String, told: Arc<Told>) -> Self {
-        Host { credentials, server, told, journal: Journal::default(), members: BTreeMap::new() }
+    pub(crate) fn new(credentials: &Credentials, server: String, told: Arc<Told>) -> anyhow::Result<Self> {
+        let tls = Arc::new(credentials.client_config(&[GRPC])?);
+        let control_plane = Identity::control_plane(&credentials.identity()?.tenant);
+        Ok(Host { tls, control_plane, server, told, journal: Journal::default(), members: BTreeMap::new() })
     }
 
     /// Dials for ever, as often as denvd would.
@@ -73,7 +77,7 @@ impl Host {
         loop {
             let began = Instant::now();
             let mut welcomed = false;
-            let Err(_) = self.session(&mut welcomed).await;
+            let None = self.session(&mut welcomed).await;
             if welcomed {
                 self.told.welcomed.fetch_sub(1, Ordering::Relaxed);
             }
@@ -84,11 +88,11 @@ impl Host {
         }
     }
 
-    async fn session(&mut self, welcomed: &mut bool) -> anyhow::Result<Infallible> {
-        let control_plane = Identity::control_plane(&self.credentials.identity()?.tenant);
-        let dialling = self.told.dials.acquire().await?;
-        let config = Arc::new(self.credentials.client_config(&[GRPC])?);
-        let mut client = ControlPlaneClient::new(dial::channel(&self.server, &control_plane, config).await?);
+    /// Ends when the stream does, and says nothing of why: thousands end at the same time.
+    async fn session(&mut self, welcomed: &mut bool) -> Option<Infallible> {
+        let dialling = self.told.dials.acquire().await.ok()?;
+        let channel = dial::channel(&self.server, &self.control_plane, Arc::clone(&self.tls)).await.ok()?;
+        let mut client = ControlPlaneClient::new(channel);
         let (outbound, messages) = mpsc::channel(4);
         let hello = HostHello {
             version: "0.1.0".to_owned(),
@@ -96,23 +100,23 @@ impl Host {
             clock: Timestamp::now(),
             report: self.report(),
         };
-        outbound.send(HostMessage::Hello(hello)).await?;
-        let mut inbound = client.attach_host(ReceiverStream::new(messages)).await?.into_inner();
+        outbound.send(HostMessage::Hello(hello)).await.ok()?;
+        let mut inbound = client.attach_host(ReceiverStream::new(messages)).await.ok()?.into_inner();
         drop(dialling);
-        outbound.send(HostMessage::Measured(HostMeasures::default())).await?;
+        outbound.send(HostMessage::Measured(HostMeasures::default())).await.ok()?;
         let mut report_at = Instant::now() + HOST_REPORT_INTERVAL;
         loop {
             let healthy_at = self.members.values().filter_map(|member| member.healthy_at).min();
             let healthy: OptionFuture<_> = healthy_at.map(tokio::time::sleep_until).into();
             tokio::select! {
-                instruction = inbound.message() => match instruction?.context("the stream was closed")? {
+                instruction = inbound.message() => match instruction.ok()?? {
                     HostInstruction::Welcome { term, .. } => {
                         self.journal.see_term(term);
                         *welcomed = true;
                         self.told.welcomed.fetch_add(1, Ordering::Relaxed);
                     }
                     HostInstruction::Command(command) => {
-                        outbound.send(HostMessage::Result(self.take_up(command))).await?;
+                        outbound.send(HostMessage::Result(self.take_up(command))).await.ok()?;
                         report_at = report_at.min(Instant::now() + COALESCE);
                     }
                     // Its engines are started from nothing that would have to be prepared.
@@ -125,7 +129,7 @@ impl Host {
                     report_at = report_at.min(Instant::now() + COALESCE);
                 }
                 () = tokio::time::sleep_until(report_at) => {
-                    outbound.send(HostMessage::Report(self.report())).await?;
+                    outbound.send(HostMessage::Report(self.report())).await.ok()?;
                     report_at = Instant::now() + HOST_REPORT_INTERVAL;
                 }
             }

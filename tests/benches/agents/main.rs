@@ -5,6 +5,7 @@
 
 #![allow(clippy::print_stdout, reason = "a benchmark's output is its result")]
 
+mod bounds;
 mod desired;
 mod host;
 
@@ -22,6 +23,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 
+use bounds::Bounds;
 use desired::{HOSTS, STAGES, UNITS};
 use host::{Host, Taken, Told};
 
@@ -30,6 +32,12 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const DIALS: usize = 256;
 /// How long nothing changes while the work at rest is measured.
 const REST: Duration = Duration::from_secs(30);
+/// Of the reconciler, in MB.
+const MOST_MEMORY: f64 = 1500.0;
+/// Of a core, in percent.
+const MOST_AT_REST: f64 = 5.0;
+const SLOWEST_CHANGE: Duration = Duration::from_secs(60);
+const SLOWEST_RETURN: Duration = Duration::from_secs(5);
 /// Files that each of the two processes opens beside the connections of hosts.
 const OTHER_FILES: u64 = 200;
 
@@ -65,11 +73,12 @@ async fn main() -> anyhow::Result<()> {
     println!("  all units run: {:.1?}", began.elapsed());
     while commands.try_recv().is_ok() {}
 
-    at_rest(&cluster).await?;
-    change(&mut cluster, &mut commands).await?;
-    kill(&mut cluster, &mut commands, &told).await?;
-    println!("  resident memory at the end {:.0} MB", megabytes(&cluster)?);
-    Ok(())
+    let mut bounds = Bounds::default();
+    at_rest(&cluster, &mut bounds).await?;
+    change(&mut cluster, &mut commands, &mut bounds).await?;
+    kill(&mut cluster, &mut commands, &told, &mut bounds).await?;
+    bounds.at_most("resident memory at the end, in MB:", megabytes(&cluster)?, MOST_MEMORY);
+    bounds.kept()
 }
 
 /// A connection is an open file, here and in the reconciler.
@@ -91,7 +100,7 @@ fn begin(cluster: &Cluster, told: &Arc<Told>) -> anyhow::Result<()> {
     for number in 0..HOSTS {
         let identity = Identity::new(&tenant, Role::Host, &desired::host(number).parse()?);
         let credentials = authority.issue(&identity, now, Duration::from_secs(86_400))?;
-        tokio::spawn(Host::new(credentials, cluster.link_address(), Arc::clone(told)).run());
+        tokio::spawn(Host::new(&credentials, cluster.link_address(), Arc::clone(told))?.run());
     }
     Ok(())
 }
@@ -130,28 +139,28 @@ async fn settled(cluster: &Cluster, release: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn at_rest(cluster: &Cluster) -> anyhow::Result<()> {
+async fn at_rest(cluster: &Cluster, bounds: &mut Bounds) -> anyhow::Result<()> {
     // What has just happened is saved, and memory given back.
     tokio::time::sleep(Duration::from_secs(10)).await;
     let (before, began) = (worked(cluster)?, Instant::now());
     tokio::time::sleep(REST).await;
     let share = (worked(cluster)? - before).as_secs_f64() / began.elapsed().as_secs_f64();
-    println!("  work at rest {:.1} % of a core (wanted: at most 5)", share * 100.0);
-    println!("  resident memory at rest {:.0} MB (wanted: at most 1500)", megabytes(cluster)?);
+    bounds.at_most("work at rest, in % of a core:", share * 100.0, MOST_AT_REST);
+    bounds.at_most("resident memory at rest, in MB:", megabytes(cluster)?, MOST_MEMORY);
     Ok(())
 }
 
 /// Another release for all units, all at once.
-async fn change(cluster: &mut Cluster, commands: &mut mpsc::UnboundedReceiver<Taken>) -> anyhow::Result<()> {
+async fn change(
+    cluster: &mut Cluster,
+    commands: &mut mpsc::UnboundedReceiver<Taken>,
+    bounds: &mut Bounds,
+) -> anyhow::Result<()> {
     let pushed = push(cluster, &desired::stages("two", "[100%]")).await?;
     let first = starts(commands, 1).await?;
     let last = starts(commands, STAGES * UNITS - 1).await?;
-    println!(
-        "  a change of {} units, from its push: first host {:.1?}, every host {:.1?} (wanted: at most 60 s)",
-        STAGES * UNITS,
-        first - pushed,
-        last - pushed
-    );
+    println!("  a change of {} units, from its push: first host {:.1?}", STAGES * UNITS, first - pushed);
+    bounds.at_most("every host", last - pushed, SLOWEST_CHANGE);
     settled(cluster, "two").await?;
     println!("  all of it done {:.1?}, {}", pushed.elapsed(), load());
     while commands.try_recv().is_ok() {}
@@ -163,6 +172,7 @@ async fn kill(
     cluster: &mut Cluster,
     commands: &mut mpsc::UnboundedReceiver<Taken>,
     told: &Told,
+    bounds: &mut Bounds,
 ) -> anyhow::Result<()> {
     push(cluster, &desired::stages("one", "[100%]")).await?;
     starts(commands, STAGES * UNITS / 4).await?;
@@ -172,12 +182,12 @@ async fn kill(
     let (started, acted) = tokio::join!(cluster.start_reconciler(), acting(commands));
     started?;
     let (first, stop) = acted?;
-    println!(
-        "  kill -9 in a rollout: after the start, the first command {:.1?} (wanted: at most 5 s), the first that was planned \
-         then {:.1?}",
+    bounds.at_most(
+        "kill -9 in a rollout: from the next start to the first command",
         first - killed,
-        stop - killed
+        SLOWEST_RETURN,
     );
+    bounds.at_most("to the first that was planned after it", stop - killed, SLOWEST_RETURN);
     all_welcomed(told).await?;
     let connected = killed.elapsed();
     println!(

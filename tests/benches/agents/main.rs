@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use denv_link::{Authority, Identity, Role};
+use denv_link::{Authority, Identity, Role, alive};
 use denv_tests::cluster::{Cluster, Layout};
 use denv_tests::programs;
 use jiff::Timestamp;
@@ -30,8 +30,9 @@ use host::{Host, Taken, Told};
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Hosts that dial at once, on this machine.
 const DIALS: usize = 256;
-/// How long nothing changes while the work at rest is measured.
-const REST: Duration = Duration::from_secs(30);
+/// How long nothing changes while the work at rest is measured: whole rounds of the questions whether hosts are there, which come
+/// in waves after all have dialled at once, and one round of reports.
+const REST: Duration = alive::DIALLER_ASKS.saturating_mul(4);
 /// Of the reconciler, in MB.
 const MOST_MEMORY: f64 = 1500.0;
 /// Of a core, in percent.

@@ -30,6 +30,7 @@ use host::{Host, Taken, Told};
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Hosts that dial at once, on this machine.
 const DIALS: usize = 256;
+const SETTLES: Duration = Duration::from_secs(45);
 /// How long nothing changes while the work at rest is measured: whole rounds of the questions whether hosts are there, which come
 /// in waves after all have dialled at once, and one round of reports.
 const REST: Duration = alive::DIALLER_ASKS.saturating_mul(4);
@@ -141,8 +142,8 @@ async fn settled(cluster: &Cluster, release: &str) -> anyhow::Result<()> {
 }
 
 async fn at_rest(cluster: &Cluster, bounds: &mut Bounds) -> anyhow::Result<()> {
-    // What has just happened is saved, and memory given back.
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    // What has just happened is saved, memory given back, and the time over after which each new unit is looked at once more.
+    tokio::time::sleep(SETTLES).await;
     let (before, began) = (worked(cluster)?, Instant::now());
     tokio::time::sleep(REST).await;
     let share = (worked(cluster)? - before).as_secs_f64() / began.elapsed().as_secs_f64();

@@ -19,13 +19,7 @@ async fn a_real_model_answers_in_words_and_its_tokens_are_metered() {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
-    let layout = Layout {
-        dir: dir.path().join("cluster"),
-        engine_path: engine.join("bin"),
-        weights_dir: Some(engine.join("weights")),
-        poll: "1h".to_owned(),
-        reconciler_flags: Vec::new(),
-    };
+    let layout = Layout::with_engine(dir.path().join("cluster"), &engine);
     let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/manifests/quickstart");
     let mut cluster = Cluster::create(layout, &manifests).unwrap();
     cluster.start(&["host-a", "host-b"]).await.unwrap();

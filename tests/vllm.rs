@@ -47,13 +47,7 @@ async fn two_pools_answer_as_one_engine_does() {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
-    let layout = Layout {
-        dir: dir.path().join("cluster"),
-        engine_path: engine.join("bin"),
-        weights_dir: Some(engine.join("weights")),
-        poll: "1h".to_owned(),
-        reconciler_flags: Vec::new(),
-    };
+    let layout = Layout::with_engine(dir.path().join("cluster"), &engine);
     let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/manifests/quickstart");
     let mut cluster = Cluster::create(layout, &manifests).unwrap();
     let denv = denv_tests::programs().unwrap().join("denv");

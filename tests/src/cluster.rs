@@ -30,6 +30,19 @@ pub struct Layout {
     pub reconciler_flags: Vec<String>,
 }
 
+impl Layout {
+    /// Below `dir`, with an engine as those in `examples/engines` are set up. Git is looked at when somebody says so.
+    pub fn with_engine(dir: PathBuf, engine: &Path) -> Self {
+        Layout {
+            dir,
+            engine_path: engine.join("bin"),
+            weights_dir: Some(engine.join("weights")),
+            poll: "1h".to_owned(),
+            reconciler_flags: Vec::new(),
+        }
+    }
+}
+
 pub struct Cluster {
     pub layout: Layout,
     programs: PathBuf,

@@ -119,12 +119,6 @@ fn create(arguments: &Arguments) -> anyhow::Result<Cluster> {
     let absolute =
         |path: &Path| path.canonicalize().with_context(|| format!("{} is not there", path.display()));
     let engine = absolute(&arguments.engine).context("set the engine up first: make engine")?;
-    let layout = Layout {
-        dir: absolute(&arguments.dir)?,
-        engine_path: engine.join("bin"),
-        weights_dir: Some(engine.join("weights")),
-        poll: "15s".to_owned(),
-        reconciler_flags: Vec::new(),
-    };
+    let layout = Layout { poll: "15s".to_owned(), ..Layout::with_engine(absolute(&arguments.dir)?, &engine) };
     Cluster::create(layout, &arguments.manifests)
 }

@@ -4,6 +4,7 @@
 ENGINE := target/engines/llama-cpp
 CLIENTS := target/clients
 NETWORKS := target/networks
+CONTAINERS := target/containers
 VLLM := target/engines/vllm-cpu
 
 .PHONY: demo test test-vllm up down engine bench soak fmt lint
@@ -24,9 +25,9 @@ release:
 engine:
 	@examples/engines/llama-cpp/setup.sh $(ENGINE)
 
-test: engine clients networks nextest
+test: engine clients networks containers nextest
 	cargo build --locked --workspace --all-targets
-	DENV_LLAMA=$(CURDIR)/$(ENGINE) DENV_CLIENTS=$(CURDIR)/$(CLIENTS) DENV_IP=$(CURDIR)/$(NETWORKS)/bin/ip cargo nextest run --locked --workspace
+	DENV_LLAMA=$(CURDIR)/$(ENGINE) DENV_CLIENTS=$(CURDIR)/$(CLIENTS) DENV_IP=$(CURDIR)/$(NETWORKS)/bin/ip DENV_CONTAINERS=$(CURDIR)/$(CONTAINERS) cargo nextest run --locked --workspace
 
 # The one test that takes a real vLLM: some gigabytes and minutes, so it is not part of `make test`.
 test-vllm: nextest
@@ -41,6 +42,10 @@ clients:
 .PHONY: networks
 networks:
 	@tests/networks/setup.sh $(NETWORKS)
+
+.PHONY: containers
+containers:
+	@tests/containers/setup.sh $(CONTAINERS)
 
 # A prebuilt runner where there is one; else it is built once.
 .PHONY: nextest

@@ -26,10 +26,11 @@ use crate::link::{Backoff, Link};
 use crate::prefetch::Prefetch;
 use crate::reclaim;
 use crate::runner::{ResumeError, Runner, Setup, View};
-use crate::runtimes::EnginePath;
+use crate::runtimes::{EnginePath, Images, Podman};
 use crate::weights::{Access, WeightStore};
 use denv_schema::Digest;
 use denv_schema::diagnostic::chain;
+use denv_schema::launch::LaunchSpec;
 use denv_schema::measures::HostMeasures;
 use denv_schema::wire::{Ability, Artifact, ArtifactReport, MemberState};
 
@@ -40,10 +41,16 @@ pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
     let listener =
         TcpListener::bind(listen).await.map_err(|source| DaemonError::Listen { address: listen, source })?;
     let advertised = advertised(&arguments, &listener);
-    let (mut inventory, problems) = inventory::read(arguments.inventory.as_deref())?;
+    let (mut inventory, mut problems) = inventory::read(arguments.inventory.as_deref())?;
     let place = |given: &Option<PlaceName>| given.as_ref().and_then(|place| place.0.clone());
     inventory.domain = place(&arguments.domain).or(inventory.domain);
     inventory.failure_domain = place(&arguments.failure_domain).or(inventory.failure_domain);
+    let engine_path = EnginePath::new(absolute(&arguments.engine_path), std::env::var_os("PATH"));
+    let podman = Podman::find(&engine_path).await.unwrap_or_else(|error| {
+        problems.push(format!("no engine can be started from an image: {error}; mend it and restart denvd"));
+        None
+    });
+    let images = podman.map(|podman| Arc::new(Images::new(podman, &state_dir.path)));
     for problem in &problems {
         tracing::warn!("{problem}");
     }
@@ -53,9 +60,11 @@ pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
         arguments.weights_dir.as_deref().map_or_else(|| state_dir.path.join("weights"), made_absolute);
     let weights = Arc::new(WeightStore::new(weights_dir, Access::from_environment()));
     inventory.abilities.extend([Ability::FetchWeights, Ability::Prefetch]);
+    inventory.abilities.extend(images.iter().map(|_| Ability::Images));
     let setup = Setup {
-        engine_path: EnginePath::new(absolute(&arguments.engine_path), std::env::var_os("PATH")),
+        engine_path,
         weights: Arc::clone(&weights),
+        images: images.clone(),
         state_dir: state_dir.path.clone(),
     };
     let disk = Arc::new(JournalFile::new(state_dir.path.join("journal.json")));
@@ -73,8 +82,13 @@ pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
     let (fresh, credentials) = watch::channel(Arc::new(credentials));
     tokio::spawn(enrolment::keep_fresh(arguments.server.clone(), dir, fresh));
     tokio::spawn(renew_ingress(credentials.clone(), tls));
-    let prefetch = Prefetch::start(Arc::clone(&weights));
-    weights.keep(in_use(runner.handle().view(), prefetch.reports()));
+    let prefetch = Prefetch::start(Arc::clone(&weights), images.clone());
+    let needed = Needed { view: runner.handle().view(), wanted: prefetch.reports() };
+    if let Some(images) = images {
+        let needed = needed.clone();
+        images.keep(move || needed.images());
+    }
+    weights.keep(move || needed.weights());
     let (measured, measures) = watch::channel(HostMeasures::default());
     tokio::spawn(engines::keep_measured(runner.handle().view(), measured));
     let link = Link {
@@ -99,20 +113,44 @@ pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
     Ok(())
 }
 
-/// The weights of members of which anything is left, and of releases that are prepared for.
-fn in_use(
+/// What members are started from of which anything is left, and releases that are prepared for.
+#[derive(Clone)]
+struct Needed {
     view: watch::Receiver<View>,
     wanted: watch::Receiver<Vec<ArtifactReport>>,
-) -> impl Fn() -> BTreeSet<Digest> {
-    move || {
-        let view = view.borrow();
+}
+
+impl Needed {
+    fn weights(&self) -> BTreeSet<Digest> {
+        self.all(
+            |spec| Some(spec.weights.as_ref()?.digest),
+            |artifact| match artifact {
+                Artifact::Weights(weights) => Some(weights.digest),
+                Artifact::Image(_) => None,
+            },
+        )
+    }
+
+    fn images(&self) -> BTreeSet<String> {
+        self.all(
+            |spec| Some(spec.container.as_ref()?.image.clone()),
+            |artifact| match artifact {
+                Artifact::Image(image) => Some(image.clone()),
+                Artifact::Weights(_) => None,
+            },
+        )
+    }
+
+    fn all<T: Ord>(
+        &self,
+        of_spec: impl Fn(&LaunchSpec) -> Option<T>,
+        of_artifact: impl Fn(&Artifact) -> Option<T>,
+    ) -> BTreeSet<T> {
+        let view = self.view.borrow();
         let left = view.members.values().filter(|member| member.report.state != MemberState::Stopped);
-        let of_members = left.filter_map(|member| Some(member.spec.as_ref()?.weights.as_ref()?.digest));
-        let wanted = wanted.borrow();
-        let of_artifacts = wanted.iter().filter_map(|report| match &report.artifact {
-            Artifact::Weights(weights) => Some(weights.digest),
-            Artifact::Image(_) => None,
-        });
+        let of_members = left.filter_map(|member| of_spec(member.spec.as_deref()?));
+        let wanted = self.wanted.borrow();
+        let of_artifacts = wanted.iter().filter_map(|report| of_artifact(&report.artifact));
         of_members.chain(of_artifacts).collect()
     }
 }

@@ -13,7 +13,7 @@
 //! | streams | [`link`] to the control plane, [`ingress`] for gateways |
 //! | questions | [`engines`], which asks the engines of this host |
 //! | host | [`runner`], the queue and its members' tasks; [`prefetch`], what is to be ready before; [`inventory`]; [`reclaim`], its provider's notice |
-//! | cores and means | [`supervisor`], which decides; [`runtimes`], processes; [`weights`] |
+//! | cores and means | [`supervisor`], which decides; [`runtimes`], processes and containers; [`weights`] |
 //! | record | [`journal`] |
 //!
 //! Without the control plane everything goes on. Without denvd the engines go on, and the next denvd adopts them.

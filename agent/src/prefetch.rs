@@ -12,6 +12,7 @@ use denv_schema::wire::{Artifact, ArtifactReport, ArtifactState, FetchedBytes};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::runtimes::{ImageError, Images};
 use crate::weights::WeightStore;
 
 /// Asks for artifacts, and shows how far they are.
@@ -29,10 +30,10 @@ const STEPS: u64 = 20;
 
 impl Prefetch {
     /// Nothing is wanted yet.
-    pub fn start(weights: Arc<WeightStore>) -> Self {
+    pub fn start(weights: Arc<WeightStore>, images: Option<Arc<Images>>) -> Self {
         let (wanted, asked) = watch::channel(Vec::new());
         let (shown, reports) = watch::channel(Vec::new());
-        tokio::spawn(run(weights, asked, shown));
+        tokio::spawn(run(Host { weights, images }, asked, shown));
         Prefetch { wanted: Arc::new(wanted), reports }
     }
 
@@ -51,12 +52,19 @@ impl Prefetch {
     }
 }
 
+/// What artifacts are prepared by.
+#[derive(Clone)]
+struct Host {
+    weights: Arc<WeightStore>,
+    images: Option<Arc<Images>>,
+}
+
 /// Something being prepared.
 type UnderWay = (Artifact, Pin<Box<dyn Future<Output = ArtifactState> + Send>>);
 
 /// Until nobody can want anything any more.
 async fn run(
-    weights: Arc<WeightStore>,
+    host: Host,
     mut asked: watch::Receiver<Vec<Artifact>>,
     shown: watch::Sender<Vec<ArtifactReport>>,
 ) {
@@ -68,7 +76,7 @@ async fn run(
         states.retain(|artifact, _| wanted.contains(artifact));
         tried.retain(|artifact, _| wanted.contains(artifact));
         under_way = under_way.filter(|(artifact, _)| wanted.contains(artifact));
-        show(&shown, &wanted, &mut states, &weights);
+        show(&shown, &wanted, &mut states, &host.weights);
         let due = |artifact: &Artifact| match states.get(artifact) {
             Some(ArtifactState::Ready) => None,
             _ => Some(tried.get(artifact).map_or_else(Instant::now, |at| *at + RETRY)),
@@ -78,7 +86,7 @@ async fn run(
         if under_way.is_none()
             && let Some((_, artifact)) = next.filter(|(at, _)| *at <= Instant::now())
         {
-            under_way = Some((artifact.clone(), Box::pin(prepare(Arc::clone(&weights), artifact.clone()))));
+            under_way = Some((artifact.clone(), Box::pin(prepare(host.clone(), artifact.clone()))));
         }
         let again = again.filter(|_| under_way.is_none());
         tokio::select! {
@@ -127,15 +135,21 @@ fn in_steps(fetched: FetchedBytes) -> FetchedBytes {
     FetchedBytes { bytes: fetched.bytes / step * step, ..fetched }
 }
 
-async fn prepare(weights: Arc<WeightStore>, artifact: Artifact) -> ArtifactState {
+async fn prepare(host: Host, artifact: Artifact) -> ArtifactState {
     match artifact {
-        Artifact::Weights(wanted) => match weights.prepare(wanted).await {
+        Artifact::Weights(wanted) => match host.weights.prepare(wanted).await {
             Ok(_) => ArtifactState::Ready,
             Err(error) => ArtifactState::Failed { reason: error.to_string(), passing: error.may_pass() },
         },
-        Artifact::Image(_) => {
-            let reason = "this denvd starts no engines from images".to_owned();
-            ArtifactState::Failed { reason, passing: false }
+        Artifact::Image(image) => {
+            let prepared = match host.images {
+                Some(images) => images.prepare(image).await,
+                None => Err(ImageError::NoPodman),
+            };
+            match prepared {
+                Ok(()) => ArtifactState::Ready,
+                Err(error) => ArtifactState::Failed { reason: error.to_string(), passing: error.may_pass() },
+            }
         }
     }
 }
@@ -178,7 +192,8 @@ mod tests {
     async fn what_is_wanted_is_verified_and_what_fails_is_tried_again() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("here"), b"good").unwrap();
-        let prefetch = Prefetch::start(Arc::new(WeightStore::new(dir.path().to_owned(), Access::default())));
+        let prefetch =
+            Prefetch::start(Arc::new(WeightStore::new(dir.path().to_owned(), Access::default())), None);
         let (here, gone) = (weights("here"), weights("gone"));
         prefetch.want(vec![gone.clone(), here.clone(), Artifact::Image("i".to_owned())]);
         let failed = |report: &ArtifactReport| matches!(report.state, ArtifactState::Failed { .. });
@@ -203,7 +218,8 @@ mod tests {
     #[tokio::test]
     async fn what_is_wanted_no_more_is_forgotten() {
         let dir = tempfile::tempdir().unwrap();
-        let prefetch = Prefetch::start(Arc::new(WeightStore::new(dir.path().to_owned(), Access::default())));
+        let prefetch =
+            Prefetch::start(Arc::new(WeightStore::new(dir.path().to_owned(), Access::default())), None);
         prefetch.want(vec![weights("a"), weights("b")]);
         shows(&prefetch, |reports| reports.len() == 2).await;
         prefetch.want(vec![weights("b")]);

@@ -12,6 +12,7 @@ mod departures;
 mod desired_state;
 mod fixture;
 mod gates;
+mod images;
 mod members;
 mod networks;
 mod partitions;

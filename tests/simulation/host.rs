@@ -376,7 +376,15 @@ impl Host {
 }
 
 fn record(generation: Generation) -> EngineRecord {
-    EngineRecord { generation, pid: 1, started_ticks: 0, boot: String::new(), port: 1, log_offset: 0 }
+    EngineRecord {
+        generation,
+        pid: 1,
+        started_ticks: 0,
+        boot: String::new(),
+        port: 1,
+        log_offset: 0,
+        container: None,
+    }
 }
 
 /// The supervisor's clock.

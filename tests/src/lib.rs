@@ -3,6 +3,7 @@
 
 pub mod client;
 pub mod cluster;
+pub mod containers;
 pub mod network;
 pub mod process;
 pub mod repository;

@@ -110,12 +110,12 @@ pub struct Facts {
     pub stopped_at: Option<Timestamp>,
 }
 
-/// An engine process, so that it can be told from another that got its pid.
+/// An engine, so that its process can be told from another that got its pid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EngineRecord {
     pub generation: Generation,
-    /// The process, and its process group.
+    /// The process, and its process group; of a container its first process. 0: it had ended before it could be seen.
     pub pid: i32,
     /// When it began, in the kernel's ticks since the boot.
     pub started_ticks: u64,
@@ -124,6 +124,9 @@ pub struct EngineRecord {
     pub port: u16,
     /// How long its log was when it began.
     pub log_offset: u64,
+    /// The name of the container that it runs in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
 }
 
 impl Entry {

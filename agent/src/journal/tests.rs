@@ -28,6 +28,7 @@ fn spec(model: &str) -> LaunchSpec {
         stop_timeout: Period::from_secs(10),
         claim: Claim::default(),
         hand_over: None,
+        container: None,
     }
 }
 
@@ -112,6 +113,7 @@ fn a_newer_generation_keeps_sight_of_the_process_before() {
         boot: "b".to_owned(),
         port: 4000,
         log_offset: 0,
+        container: None,
     };
     let mut journal = journal;
     journal.note(&member, 1, Facts { engine: Some(engine.clone()), was_healthy: true, ..Facts::default() });

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use super::view::{MemberView, View};
 use super::{Host, probe};
 use crate::journal::Facts;
-use crate::runtimes::{Engine, Environment, Launch};
+use crate::runtimes::{Engine, Environment, ImageError, Launch, Room};
 use crate::supervisor::{Action, Event, LaunchFailure, Phase, Policy, Supervised, decide};
 
 pub(super) enum Order {
@@ -95,8 +95,11 @@ impl Member {
         view: Arc<watch::Sender<View>>,
         actions: Vec<Action>,
     ) {
-        let first = actions.into_iter().filter_map(|action| self.act(action)).collect();
-        self.handle(first);
+        let mut first = VecDeque::new();
+        for action in actions {
+            first.extend(self.act(action).await);
+        }
+        self.handle(first).await;
         loop {
             self.show(&view);
             self.note(&notes);
@@ -111,7 +114,7 @@ impl Member {
                 checked = finished(&mut self.checking) => Event::Checked(checked),
                 () = sleep_until(wake_at) => Event::Tick,
             };
-            self.handle(VecDeque::from([event]));
+            self.handle(VecDeque::from([event])).await;
         }
     }
 
@@ -138,12 +141,12 @@ impl Member {
         Event::Exited { how, log }
     }
 
-    fn handle(&mut self, mut events: VecDeque<Event>) {
+    async fn handle(&mut self, mut events: VecDeque<Event>) {
         while let Some(event) = events.pop_front() {
             let (next, actions) = decide(self.supervised.clone(), event, self.host.now());
             self.supervised = next;
             for action in actions {
-                events.extend(self.act(action));
+                events.extend(self.act(action).await);
             }
             // What nobody waits for is given up.
             if !matches!(self.supervised.phase(), Phase::Preparing) {
@@ -165,17 +168,13 @@ impl Member {
         }
     }
 
-    fn act(&mut self, action: Action) -> Option<Event> {
+    async fn act(&mut self, action: Action) -> Option<Event> {
         match action {
             Action::Prepare => {
-                let (store, weights) = (self.host.weights.clone(), self.spec.weights.clone());
-                self.preparing = Some(Box::pin(async move {
-                    let Some(weights) = weights else { return Ok(None) };
-                    store.prepare(weights).await.map(Some).map_err(|error| error.to_string())
-                }));
+                self.preparing = Some(Box::pin(prepare(self.host.clone(), self.spec.clone())));
                 None
             }
-            Action::Launch => Some(Event::Launched(self.launch())),
+            Action::Launch => Some(Event::Launched(self.launch().await)),
             Action::Check => {
                 let port = self.engine.as_ref()?.record().port;
                 // Its end would be seen: that it has none to be asked means that it lives.
@@ -194,7 +193,7 @@ impl Member {
         }
     }
 
-    fn launch(&mut self) -> Result<(), LaunchFailure> {
+    async fn launch(&mut self) -> Result<(), LaunchFailure> {
         let again = |reason: String| LaunchFailure { reason, permanent: false };
         let port =
             self.host.ports.give(&self.id).map_err(|error| again(format!("cannot get a port: {error}")))?;
@@ -212,11 +211,11 @@ impl Member {
         let argv: Vec<String> = self.spec.argv.iter().map(|text| fill(text)).collect();
         let environment = Environment::resolve(&self.spec.env, fill)
             .map_err(|error| LaunchFailure { reason: error.to_string(), permanent: true })?;
-        self.secrets = environment.secrets;
         let log = self.host.log(&self.id);
-        let launched = Engine::launch(&Launch {
+        let room = self.room()?;
+        let launch = Launch {
             argv: &argv,
-            env: &environment.variables,
+            environment: &environment,
             path: &self.host.engine_path,
             dir: &self.host.dir,
             log: &log,
@@ -224,13 +223,26 @@ impl Member {
             marks: &self.host.marks,
             member: &self.id,
             generation: self.generation,
-        });
+            room,
+        };
+        let launched = Engine::launch(&launch).await;
+        self.secrets = environment.secrets;
         let engine = launched
             .map_err(|error| LaunchFailure { reason: error.to_string(), permanent: error.is_permanent() })?;
         let record = engine.record();
         tracing::info!(member = %self.id, generation = self.generation, pid = record.pid, port, "started the engine");
         self.engine = Some(engine);
         Ok(())
+    }
+
+    /// The container that its engine is to run in.
+    fn room(&self) -> Result<Option<Room<'_>>, LaunchFailure> {
+        let Some(container) = &self.spec.container else { return Ok(None) };
+        let images = self.host.images.as_ref();
+        let images = images
+            .ok_or_else(|| LaunchFailure { reason: ImageError::NoPodman.to_string(), permanent: true })?;
+        let (podman, weights) = (images.podman(), self.weights.as_deref());
+        Ok(Some(Room { podman, container, weights, accelerated: !self.spec.claim.gpus.is_empty() }))
     }
 
     pub(super) fn show(&self, view: &watch::Sender<View>) {
@@ -272,6 +284,16 @@ impl Member {
             let _ = notes.send(Note { member: self.id.clone(), generation: self.generation, facts });
         }
     }
+}
+
+/// The verified weights, once all that an engine is started from is on the host.
+async fn prepare(host: Arc<Host>, spec: Arc<LaunchSpec>) -> Result<Option<PathBuf>, String> {
+    if let Some(container) = &spec.container {
+        let images = host.images.clone().ok_or_else(|| ImageError::NoPodman.to_string())?;
+        images.prepare(container.image.clone()).await.map_err(|error| error.to_string())?;
+    }
+    let Some(weights) = spec.weights.clone() else { return Ok(None) };
+    host.weights.clone().prepare(weights).await.map(Some).map_err(|error| error.to_string())
 }
 
 async fn ended(engine: &mut Option<Engine>) -> String {

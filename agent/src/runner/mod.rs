@@ -27,7 +27,7 @@ pub use view::{Answers, MemberView, View};
 
 use crate::journal::store::{Disk, OpenError, Store};
 use crate::journal::{Desired, Facts, Verdict};
-use crate::runtimes::{EnginePath, LogFile, Marks};
+use crate::runtimes::{EnginePath, Images, LogFile, Marks};
 use crate::supervisor::{Event, Policy, Supervised, decide};
 use crate::weights::WeightStore;
 use member::{Member, Note, Order};
@@ -39,6 +39,8 @@ pub struct Setup {
     pub state_dir: PathBuf,
     pub engine_path: EnginePath,
     pub weights: Arc<WeightStore>,
+    /// None: engines are not started from images here.
+    pub images: Option<Arc<Images>>,
 }
 
 /// The queue at work. Dropping it stops supervision and leaves all engines running.
@@ -75,6 +77,7 @@ struct Host {
     logs: PathBuf,
     engine_path: EnginePath,
     weights: Arc<WeightStore>,
+    images: Option<Arc<Images>>,
     marks: Marks,
     ports: Ports,
     began: Instant,
@@ -99,6 +102,7 @@ impl Runner {
             logs,
             engine_path: setup.engine_path,
             weights: setup.weights,
+            images: setup.images,
             marks: Marks::new(&setup.state_dir),
             ports: Ports::default(),
             began: Instant::now(),

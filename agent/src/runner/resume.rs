@@ -33,7 +33,8 @@ impl Queue {
         for (member, record) in &known {
             self.host.ports.remember(member, record.port);
         }
-        let engines = runtimes::take_over(&self.host.marks, known, is_wanted).await;
+        let podman = self.host.images.as_ref().map(|images| images.podman());
+        let engines = runtimes::take_over(&self.host.marks, podman, known, is_wanted).await;
         for (member, engine) in &engines {
             self.host.ports.remember(member, engine.record().port);
         }

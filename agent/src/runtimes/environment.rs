@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -9,6 +9,8 @@ use denv_schema::launch::Reference;
 #[derive(Default)]
 pub struct Environment {
     pub variables: BTreeMap<String, String>,
+    /// The names of those that are references.
+    pub references: BTreeSet<String>,
     /// What references were resolved to: it may appear nowhere but in the engine's environment.
     pub secrets: Vec<String>,
 }
@@ -50,6 +52,7 @@ impl Environment {
                 Some(Err(rule)) => return Err(EnvironmentError::Reference { name: name.clone(), rule }),
                 Some(Ok(reference)) => {
                     let value = follow(name, reference)?;
+                    environment.references.insert(name.clone());
                     environment.secrets.extend(secret_lines(&value));
                     value
                 }
@@ -125,6 +128,7 @@ mod tests {
         assert_eq!(environment.secrets, ["PLANTED ${port}"]);
         assert_eq!(format!("{environment:?}"), r#"{"HF_TOKEN"}"#);
 
+        assert!(environment.references.contains("HF_TOKEN"));
         let environment = resolve("env:CARGO_PKG_NAME").unwrap();
         assert_eq!(environment.variables["HF_TOKEN"], "denv-agent");
 

@@ -1,72 +1,27 @@
 use std::collections::BTreeMap;
-use std::io;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use denv_schema::MemberId;
-use denv_schema::launch::Reference;
 use denv_schema::wire::Generation;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
-use super::environment::secret_lines;
-use super::log::LogFile;
+use super::engine::{Body, Engine, LOOK_EVERY, Launch, LaunchError, leader_runs};
 use super::procfs;
-use super::program::EnginePath;
 use crate::journal::EngineRecord;
 
-/// An engine process and its group. Dropping it leaves the engine running, so that denvd can be restarted.
+/// An engine's process and its group, as far as its record does not say.
 #[derive(Debug)]
-pub struct Engine {
-    record: EngineRecord,
+pub(super) struct Process {
     /// None: adopted, so its status goes to another parent.
     child: Option<Child>,
     member: MemberId,
     marks: Marks,
-}
-
-/// Everything an engine is started with.
-pub struct Launch<'a> {
-    pub argv: &'a [String],
-    /// Never logged: it may hold what is nobody's business.
-    pub env: &'a BTreeMap<String, String>,
-    pub path: &'a EnginePath,
-    pub dir: &'a Path,
-    pub log: &'a LogFile,
-    pub port: u16,
-    pub marks: &'a Marks,
-    pub member: &'a MemberId,
-    pub generation: Generation,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum LaunchError {
-    #[error("the launch spec has no program")]
-    NoProgram,
-    #[error("there is no program `{program}` on the engine path ({path})")]
-    NotFound { program: String, path: String },
-    #[error("cannot open the log `{path}`: {source}")]
-    Log { path: PathBuf, source: io::Error },
-    #[error("cannot start `{program}`: {source}")]
-    Spawn { program: String, source: io::Error },
-}
-
-impl LaunchError {
-    /// Trying again would end the same way.
-    pub fn is_permanent(&self) -> bool {
-        match self {
-            LaunchError::NoProgram | LaunchError::NotFound { .. } => true,
-            LaunchError::Spawn { source, .. } => {
-                matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput)
-                    || source.raw_os_error() == Some(Errno::ENOEXEC as i32)
-            }
-            LaunchError::Log { .. } => false,
-        }
-    }
 }
 
 /// Variables by which a process that the journal does not know is recognised as started by this denvd.
@@ -81,8 +36,6 @@ const MEMBER: &str = "DENV_MEMBER";
 const GENERATION: &str = "DENV_GENERATION";
 const PORT: &str = "DENV_PORT";
 
-/// How often an adopted engine and a dying group are looked at; the kernel tells only parents.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Longer than this denvd does not wait for what it cannot kill.
 const TAKE_OVER_BOUND: Duration = Duration::from_secs(10);
 
@@ -91,7 +44,12 @@ impl Marks {
         Marks { agent: state_dir.to_string_lossy().into_owned() }
     }
 
-    /// Everything that runs and was started by this denvd.
+    /// What tells this denvd's containers from others.
+    pub(super) fn agent(&self) -> &str {
+        &self.agent
+    }
+
+    /// Everything that runs outside containers and was started by this denvd.
     fn processes(&self) -> Vec<Marked> {
         procfs::pids().filter_map(|pid| self.read(pid)).collect()
     }
@@ -115,95 +73,82 @@ struct Marked {
     port: u16,
 }
 
-impl Engine {
-    pub fn launch(launch: &Launch<'_>) -> Result<Engine, LaunchError> {
-        let (program, arguments) = launch.argv.split_first().ok_or(LaunchError::NoProgram)?;
-        let found = launch.path.find(program).ok_or_else(|| LaunchError::NotFound {
-            program: program.clone(),
-            path: launch.path.to_string(),
-        })?;
-        let log_error = |source| LaunchError::Log { path: launch.log.path().to_owned(), source };
-        let (log, log_offset) = launch.log.open().map_err(log_error)?;
-        let stderr = log.try_clone().map_err(log_error)?;
-        let spawn_error = |source| LaunchError::Spawn { program: program.clone(), source };
-        // Whatever can fail is done before there is a process to lose.
-        let boot = procfs::boot().map_err(spawn_error)?;
-        let mut command = Command::new(&found);
-        command
-            .args(arguments)
-            .env_clear()
-            .env("PATH", launch.path.joined())
-            // Some engines end without a home; denvd itself may have been started without one.
-            .env("HOME", std::env::var_os("HOME").unwrap_or_else(|| launch.dir.into()))
-            .env("LANG", std::env::var_os("LANG").unwrap_or_else(|| "C.UTF-8".into()))
-            .envs(std::env::var_os("TMPDIR").map(|dir| ("TMPDIR", dir)))
-            .envs(launch.env)
-            .env(AGENT, &launch.marks.agent)
-            .env(MEMBER, launch.member.as_str())
-            .env(GENERATION, launch.generation.to_string())
-            .env(PORT, launch.port.to_string())
-            .current_dir(launch.dir)
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(log)
-            .stderr(stderr);
-        let child = command.spawn().map_err(spawn_error)?;
-        let pid = child
-            .id()
-            .and_then(|pid| i32::try_from(pid).ok())
-            .expect("a child that was just started has a pid");
-        let record = EngineRecord {
-            generation: launch.generation,
-            pid,
-            // One that ended at once is still a zombie here, so there is always something to read.
-            started_ticks: procfs::stat(pid).map_or(0, |stat| stat.started_ticks),
-            boot,
-            port: launch.port,
-            log_offset,
-        };
-        let (member, marks) = (launch.member.clone(), launch.marks.clone());
-        Ok(Engine { record, child: Some(child), member, marks })
-    }
+pub(super) fn launch(launch: &Launch<'_>) -> Result<Engine, LaunchError> {
+    let (program, arguments) = launch.argv.split_first().ok_or(LaunchError::NoProgram)?;
+    let found = launch
+        .path
+        .find(program)
+        .ok_or_else(|| LaunchError::NotFound { program: program.clone(), path: launch.path.to_string() })?;
+    let log_error = |source| LaunchError::Log { path: launch.log.path().to_owned(), source };
+    let (log, log_offset) = launch.log.open().map_err(log_error)?;
+    let stderr = log.try_clone().map_err(log_error)?;
+    let spawn_error = |source| LaunchError::Spawn { program: program.clone(), source };
+    // Whatever can fail is done before there is a process to lose.
+    let boot = procfs::boot().map_err(spawn_error)?;
+    let mut command = Command::new(&found);
+    command
+        .args(arguments)
+        .env_clear()
+        .env("PATH", launch.path.joined())
+        // Some engines end without a home; denvd itself may have been started without one.
+        .env("HOME", std::env::var_os("HOME").unwrap_or_else(|| launch.dir.into()))
+        .env("LANG", std::env::var_os("LANG").unwrap_or_else(|| "C.UTF-8".into()))
+        .envs(std::env::var_os("TMPDIR").map(|dir| ("TMPDIR", dir)))
+        .envs(&launch.environment.variables)
+        .env(AGENT, &launch.marks.agent)
+        .env(MEMBER, launch.member.as_str())
+        .env(GENERATION, launch.generation.to_string())
+        .env(PORT, launch.port.to_string())
+        .current_dir(launch.dir)
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(stderr);
+    let child = command.spawn().map_err(spawn_error)?;
+    let pid =
+        child.id().and_then(|pid| i32::try_from(pid).ok()).expect("a child that was just started has a pid");
+    let record = EngineRecord {
+        generation: launch.generation,
+        pid,
+        // One that ended at once is still a zombie here, so there is always something to read.
+        started_ticks: procfs::stat(pid).map_or(0, |stat| stat.started_ticks),
+        boot,
+        port: launch.port,
+        log_offset,
+        container: None,
+    };
+    let (member, marks) = (launch.member.clone(), launch.marks.clone());
+    let process = Process { child: Some(child), member, marks };
+    Ok(Engine { record, body: Body::Process(Box::new(process)) })
+}
 
-    pub fn record(&self) -> &EngineRecord {
-        &self.record
-    }
+/// SIGTERM to the whole group.
+pub(super) fn terminate(record: &EngineRecord) {
+    signal_group(record.pid, Signal::SIGTERM);
+}
 
-    /// What it was given by references in `variables`: nothing but its own environment holds that any more after a
-    /// restart of denvd.
-    pub fn secrets(&self, variables: &BTreeMap<String, String>) -> Vec<String> {
-        let of_reference =
-            |name: &String| variables.get(name).is_some_and(|value| Reference::parse(value).is_some());
-        let given = procfs::environment(self.record.pid).into_iter();
-        given.filter(|(name, _)| of_reference(name)).flat_map(|(_, value)| secret_lines(&value)).collect()
-    }
+/// SIGKILL to the whole group.
+pub(super) fn kill(record: &EngineRecord) {
+    signal_group(record.pid, Signal::SIGKILL);
+}
 
-    /// SIGTERM to the whole group.
-    pub fn terminate(&self) {
-        signal_group(self.record.pid, Signal::SIGTERM);
-    }
-
-    /// SIGKILL to the whole group.
-    pub fn kill(&self) {
-        signal_group(self.record.pid, Signal::SIGKILL);
-    }
-
+impl Process {
     /// How the engine ended, once nothing of its group is left: children that outlive their leader would hold
     /// GPUs, so they are killed. May be called again after it was given up.
-    pub async fn ended(&mut self) -> String {
+    pub(super) async fn ended(&mut self, record: &EngineRecord) -> String {
         let how = match &mut self.child {
             Some(child) => match child.wait().await {
                 Ok(status) => describe(status),
                 Err(error) => format!("ended, and its status cannot be read: {error}"),
             },
             None => {
-                while leader_runs(&self.record) {
+                while leader_runs(record) {
                     tokio::time::sleep(LOOK_EVERY).await;
                 }
                 "ended (its status is unknown: it was started before denvd)".to_owned()
             }
         };
-        let (marks, record) = (&self.marks, &self.record);
+        let marks = &self.marks;
         bury(|| {
             let strays = marks.processes().into_iter();
             let strays =
@@ -234,24 +179,23 @@ async fn bury(groups: impl Fn() -> Vec<i32>) {
     }
 }
 
-/// Takes over from a denvd before: adopts the engines of `known` that run, and ends what nobody looks after, which
-/// is groups whose leader ended meanwhile, and processes that were started in the instant before they could be
-/// written down. Of those a leader that `is_wanted` is adopted too. All of it is one look: an engine that ends
-/// after it was adopted is buried like any other. Returns when what was killed is gone, so that its GPUs are free.
-pub async fn take_over(
+/// Adopts the engines of `known` that run, and ends groups whose leader ended meanwhile, and processes that nobody wrote
+/// down. Of those a leader that `is_wanted` is adopted too. All of it is one look: an engine that ends after it was
+/// adopted is buried like any other.
+pub(super) async fn take_over(
     marks: &Marks,
+    boot: &str,
     known: Vec<(MemberId, EngineRecord)>,
     is_wanted: impl Fn(&MemberId, Generation) -> bool,
 ) -> BTreeMap<MemberId, Engine> {
-    let Ok(boot) = procfs::boot() else { return BTreeMap::new() };
     let mut adopted: BTreeMap<MemberId, Engine> = BTreeMap::new();
     let mut adopt = |member: MemberId, record: EngineRecord| {
-        let engine = Engine { record, child: None, member: member.clone(), marks: marks.clone() };
-        adopted.insert(member, engine);
+        let process = Process { child: None, member: member.clone(), marks: marks.clone() };
+        adopted.insert(member, Engine { record, body: Body::Process(Box::new(process)) });
     };
     let mut kept: BTreeMap<MemberId, Generation> = BTreeMap::new();
     let mut killed: Vec<i32> = Vec::new();
-    for (member, record) in known.into_iter().filter(|(_, record)| record.boot == boot) {
+    for (member, record) in known {
         if leader_runs(&record) {
             kept.insert(member.clone(), record.generation);
             adopt(member, record);
@@ -271,9 +215,10 @@ pub async fn take_over(
             generation,
             pid: stray.pid,
             started_ticks: stray.stat.started_ticks,
-            boot: boot.clone(),
+            boot: boot.to_owned(),
             port: stray.port,
             log_offset: 0,
+            container: None,
         };
         adopt(member.clone(), record);
     }
@@ -287,10 +232,6 @@ pub async fn take_over(
         tracing::error!(?killed, "processes that were left behind cannot be killed; they may hold GPUs");
     }
     adopted
-}
-
-fn leader_runs(record: &EngineRecord) -> bool {
-    procfs::stat(record.pid).is_some_and(|stat| stat.started_ticks == record.started_ticks && !stat.ended)
 }
 
 fn group_runs(group: i32) -> bool {

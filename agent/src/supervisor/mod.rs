@@ -15,7 +15,7 @@ pub enum Event {
     Stop,
     Prepared(Result<(), String>),
     Launched(Result<(), LaunchFailure>),
-    /// The engine ended and nothing of its process group is left. `how` and the end of its log are for people.
+    /// The engine ended and nothing of it is left. `how` and the end of its log are for people.
     Exited {
         how: String,
         log: String,
@@ -35,15 +35,15 @@ pub struct LaunchFailure {
 /// What the driver does for a member, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Verify the weights; answered by [`Event::Prepared`].
+    /// Fetch and verify what the engine is started from; answered by [`Event::Prepared`].
     Prepare,
     /// Start the engine; answered by [`Event::Launched`].
     Launch,
     /// Ask the engine's health, if it has a server; answered by [`Event::Checked`].
     Check,
-    /// SIGTERM to the process group: at most once, since a second one ends some engines at once.
+    /// SIGTERM to the engine, all of it: at most once, since a second one ends some engines at once.
     Terminate,
-    /// SIGKILL to the process group; answered by [`Event::Exited`].
+    /// SIGKILL to the engine, all of it; answered by [`Event::Exited`].
     Kill,
 }
 
@@ -61,7 +61,7 @@ pub fn decide(mut member: Supervised, event: Event, now: Moment) -> (Supervised,
     let actions = match event {
         Event::Start(policy) => start(&mut member, policy, now),
         Event::Stop => stop(&mut member, None, now),
-        Event::Prepared(result) => prepared(&mut member, result),
+        Event::Prepared(result) => prepared(&mut member, result, now),
         Event::Launched(result) => launched(&mut member, result, now),
         Event::Exited { how, log } => exited(&mut member, &how, &log, now),
         Event::Checked(result) => checked(&mut member, result, now),
@@ -96,9 +96,14 @@ fn stop(member: &mut Supervised, next: Option<Policy>, now: Moment) -> Vec<Actio
     actions
 }
 
-fn prepared(member: &mut Supervised, result: Result<(), String>) -> Vec<Action> {
+fn prepared(member: &mut Supervised, result: Result<(), String>, now: Moment) -> Vec<Action> {
     match (&member.phase, result) {
-        (Phase::Preparing, Ok(())) => vec![Action::Launch],
+        (Phase::Preparing, Ok(())) => {
+            if !member.policy.fetch_timeout.is_zero() {
+                member.ready_by = member.ready_by.min(now + member.policy.start_timeout);
+            }
+            vec![Action::Launch]
+        }
         (Phase::Preparing, Err(reason)) => fail(member, reason),
         // Stopped meanwhile.
         _ => vec![],
@@ -214,7 +219,7 @@ fn tick(member: &mut Supervised, now: Moment) -> Vec<Action> {
     let late = !member.was_healthy && now >= member.ready_by;
     match &mut member.phase {
         Phase::Preparing if late => {
-            let why = format!("not prepared within {}", member.policy.start_timeout_shown());
+            let why = format!("not prepared within {}", humane(member.policy.prepare_timeout()));
             fail(member, why)
         }
         Phase::Waiting { .. } if late => {

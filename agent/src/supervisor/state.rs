@@ -12,6 +12,8 @@ pub type Moment = Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     pub start_timeout: Duration,
+    /// What preparing may take on top of that, where something is fetched. The engine's own time then begins with its launch.
+    pub fetch_timeout: Duration,
     pub stop_timeout: Duration,
     /// From an engine's launch to its first check.
     pub first_check: Duration,
@@ -45,7 +47,7 @@ pub struct Supervised {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// No engine; weights are being verified.
+    /// No engine; what it is started from is fetched and verified.
     Preparing,
     Running(Running),
     /// SIGKILL was sent by denvd's own decision.
@@ -111,6 +113,7 @@ impl Policy {
         };
         Policy {
             start_timeout,
+            fetch_timeout: spec.fetch_timeout(),
             stop_timeout: spec.stop_timeout.get(),
             first_check,
             probe_interval,
@@ -121,13 +124,17 @@ impl Policy {
     pub(super) fn start_timeout_shown(&self) -> String {
         humane(self.start_timeout)
     }
+
+    pub(super) fn prepare_timeout(&self) -> Duration {
+        self.start_timeout + self.fetch_timeout
+    }
 }
 
 impl Supervised {
-    /// A generation that begins: its weights are to be prepared.
+    /// A generation that begins: what its engine is started from is to be prepared.
     pub fn new(policy: Policy, now: Moment) -> Self {
         Supervised {
-            ready_by: now + policy.start_timeout,
+            ready_by: now + policy.prepare_timeout(),
             policy,
             phase: Phase::Preparing,
             was_healthy: false,
@@ -141,6 +148,7 @@ impl Supervised {
     /// A generation whose engine runs since before denvd did. It is asked for its health at once.
     pub fn adopted(policy: Policy, was_healthy: bool, restarts: u32, now: Moment) -> Self {
         let mut member = Supervised::ended_unseen(policy, was_healthy, restarts, now);
+        member.ready_by = now + member.policy.start_timeout;
         member.phase = Phase::Running(Running::new(now, member.ready_by));
         member.reason = Some("denvd was restarted and has not checked the engine yet".to_owned());
         member

@@ -8,6 +8,7 @@ use super::*;
 fn policy() -> Policy {
     Policy {
         start_timeout: Duration::from_secs(600),
+        fetch_timeout: Duration::ZERO,
         stop_timeout: Duration::from_secs(30),
         first_check: Duration::from_millis(200),
         probe_interval: Duration::from_secs(1),
@@ -217,6 +218,29 @@ fn weights_or_programs_that_are_not_there_fail_at_once() {
     bench.sleep();
     bench.tell(Event::Tick);
     assert_eq!((bench.member.state(), bench.reason()), (MemberState::Failed, "not prepared within 10m"));
+}
+
+#[test]
+fn fetching_comes_on_top_of_the_time_that_an_engine_has() {
+    let fetches = Policy { fetch_timeout: secs(3600.0), ..policy() };
+    let start = || {
+        let member = Supervised::stopped(fetches.clone());
+        let mut bench = Bench { member, now: Moment::ZERO, done: vec![] };
+        bench.tell(Event::Start(fetches.clone()));
+        bench
+    };
+    let mut bench = start();
+    assert_eq!(bench.sleep(), secs(4200.0));
+    bench.tell(Event::Tick);
+    assert_eq!(bench.reason(), "not prepared within 1h10m");
+
+    let mut bench = start();
+    bench.now = secs(3000.0);
+    bench.launch();
+    assert_eq!(bench.member.ready_by, secs(3600.0), "ten minutes from its launch");
+
+    let adopted = Supervised::adopted(fetches, false, 0, secs(1.0));
+    assert_eq!(adopted.ready_by, secs(601.0));
 }
 
 #[test]

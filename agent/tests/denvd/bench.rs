@@ -45,6 +45,7 @@ impl Host {
             state_dir: self.state_dir(),
             engine_path: EnginePath::new(vec![engine_dir()], std::env::var_os("PATH")),
             weights: Arc::new(WeightStore::new(self.state_dir(), Access::default())),
+            images: None,
         };
         Runner::resume(setup, disk).await.unwrap()
     }
@@ -95,6 +96,7 @@ pub(crate) fn spec(arguments: &[&str]) -> LaunchSpec {
         stop_timeout: Period::from_secs(5),
         claim: Claim::default(),
         hand_over: None,
+        container: None,
     }
 }
 

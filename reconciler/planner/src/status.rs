@@ -88,10 +88,6 @@ const REPORT_GRACE: Duration = Duration::from_secs(15);
 /// command's way to the host, and the gateways' checks.
 const START_GRACE: Duration = Duration::from_secs(30);
 
-/// What a start may take beyond that where hosts fetch the weights: a terabyte at 100 MB/s. A host says when it can't, and
-/// bounds by itself how long the engine then takes.
-const FETCH: Duration = Duration::from_secs(3 * 3600);
-
 /// An engine that ends more often than this, without having been healthy for long in between, is not mended by starting it
 /// there again.
 const ENDS_MOST: u32 = 5;
@@ -101,10 +97,10 @@ const RESTARTS_MOST: u32 = 5;
 /// When a unit that is not ready yet, and this instead, has failed. A control plane that was away meanwhile first hears
 /// what has become of it.
 pub(crate) fn start_deadline(world: &World<'_>, unit: &UnitRecord, status: &UnitStatus) -> Timestamp {
-    let mut weights = unit.members.iter().filter_map(|member| member.spec.weights.as_ref());
-    let is_fetched = weights.any(|weights| !weights.is_on_host());
-    // A host that has not even begun fetches nothing.
-    let fetching = if is_fetched && *status != UnitStatus::Planned { FETCH } else { Duration::ZERO };
+    // A host says when it can't fetch, and bounds by itself how long the engine then takes. One that has not even begun
+    // fetches nothing.
+    let fetch = unit.members.iter().map(|member| member.spec.fetch_timeout()).max();
+    let fetching = fetch.filter(|_| *status != UnitStatus::Planned).unwrap_or_default();
     let deadline = unit.since + signed(unit.start_timeout().get() + START_GRACE);
     deadline.max(world.observed.since + signed(START_GRACE)) + signed(fetching)
 }

@@ -32,7 +32,7 @@ pub struct HostNeed {
 
 const IMAGES: HostNeed = HostNeed {
     ability: Ability::Images,
-    remedy: "no host there starts engines from images; install the engine on the hosts and leave out `image`",
+    remedy: "no host there starts engines from images; install podman on the hosts and restart denvd, or install the engine there and leave out `image`",
 };
 const FETCH_WEIGHTS: HostNeed = HostNeed {
     ability: Ability::FetchWeights,

@@ -4,6 +4,7 @@
 //! [`LaunchSpec`] is the template at one placement; its digest is what desired and observed are compared by.
 
 mod command;
+mod container;
 mod hand_over;
 mod kv_cache;
 mod limits;
@@ -21,6 +22,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use container::Container;
 pub use hand_over::{Field, HandOver};
 pub use limits::{EngineLimit, HostNeed};
 pub use member::{Claim, MemberPlace, PORTS_OF_A_MEMBER, PoolTemplate, Spread};
@@ -88,8 +90,8 @@ impl fmt::Debug for LaunchTemplate {
 pub struct LaunchSpec {
     /// The model's name as the engine knows it.
     pub model: String,
-    /// Program and arguments. The program is found on the host's engine path; `${port}` and `${weights}` are
-    /// filled in by denvd.
+    /// Program and arguments. The program is found in the container's image, or else on the host's engine path; `${port}` and
+    /// `${weights}` are filled in by denvd.
     pub argv: Vec<String>,
     pub env: BTreeMap<String, String>,
     pub weights: Option<Weights>,
@@ -106,6 +108,9 @@ pub struct LaunchSpec {
     /// Of a prefill pool, where its engine leaves it to those who ask to bring what it has read to the decode pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hand_over: Option<HandOver>,
+    /// What it runs in. None: it is a plain process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<Container>,
 }
 
 impl fmt::Debug for LaunchSpec {
@@ -121,6 +126,7 @@ impl fmt::Debug for LaunchSpec {
             .field("stop_timeout", &self.stop_timeout)
             .field("claim", &self.claim)
             .field("hand_over", &self.hand_over)
+            .field("container", &self.container)
             .finish()
     }
 }
@@ -209,6 +215,7 @@ impl LaunchTemplate {
             stop_timeout: self.stop_timeout,
             claim: member.place.claim(),
             hand_over: None,
+            container: self.container(),
         };
         match self.engine {
             EngineKind::LlamaCpp => llama_cpp::at(&mut spec),

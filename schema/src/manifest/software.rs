@@ -16,8 +16,8 @@ pub struct EngineSpec {
     pub kind: EngineKind,
     /// For people: which version `command` starts.
     pub version: String,
-    /// The container image that holds the engine, by digest. Without it, `command` is found on the host's engine
-    /// path.
+    /// The container image that holds the engine, by digest: hosts run it with podman, and `command` is a program in it.
+    /// Without it, `command` is found on the host's engine path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         regex(pattern = r"^[a-z0-9][a-z0-9./:_-]*@sha256:[0-9a-f]{64}$"),

@@ -38,6 +38,7 @@ impl Member {
     pub(super) fn gone(generation: Generation, now: Timestamp) -> Self {
         let supervised = Supervised::stopped(Policy {
             start_timeout: Duration::ZERO,
+            fetch_timeout: Duration::ZERO,
             stop_timeout: Duration::ZERO,
             first_check: Duration::ZERO,
             probe_interval: Duration::from_secs(1),

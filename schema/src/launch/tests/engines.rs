@@ -67,6 +67,21 @@ fn vllm_keeps_tiers() {
     assert_snapshot!(config(&specs[16]), @r#"{"kv_connector":"MultiConnector","kv_role":"kv_both","kv_connector_extra_config":{"connectors":[{"kv_connector":"NixlConnector","kv_role":"kv_consumer"},{"kv_connector":"OffloadingConnector","kv_role":"kv_both","kv_connector_extra_config":{"spec_name":"TieringOffloadingSpec","cpu_bytes_to_use":137438953472,"secondary_tiers":[{"type":"fs","root_dir":"/var/lib/denv/kv/chat.prod.0"}]}}]}}"#);
 }
 
+#[test]
+fn an_image_is_a_container_with_the_folders_that_the_engine_writes_to() {
+    let image = format!("r.example/vllm@sha256:{}", "0".repeat(64));
+    let release = "model: {name: m}, topology: {mode: aggregated, replica: {gpus: 8, parallelism: {tensor: 8}}}, \
+                   kvCache: {tiers: [{kind: gpu}, {kind: host-memory, size: 64Gi}, {kind: nvme, path: /kv}]}";
+    let specs = |command: &str| members(&of_release("vllm", command, release), &[1]);
+    let contained = &specs(&format!("[vllm], image: '{image}'"))[0];
+    let container = Container { image, folders: vec!["/kv".to_owned()] };
+    assert_eq!(contained.container.as_ref(), Some(&container));
+    assert_eq!(contained.fetch_timeout().as_secs(), 3 * 3600);
+    let plain = &specs("[vllm]")[0];
+    assert_eq!((&plain.argv, &plain.container), (&contained.argv, &None));
+    assert!(plain.fetch_timeout().is_zero());
+}
+
 /// Two pools of one host talk over its loopback, and each has ports of its own.
 #[test]
 fn a_unit_on_one_host_stays_there() {

@@ -1,0 +1,213 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+use tokio::sync::Mutex;
+
+use super::{Podman, PodmanError, SHORT, said};
+
+/// The images of this host that engines are started from. What was pulled here is remembered, so that it can make room for
+/// others; images that somebody else brought are used, and never removed.
+pub struct Images {
+    podman: Podman,
+    /// A file for each image that was pulled, by its digest, with its name: last written when it was last asked for.
+    pulled: PathBuf,
+    /// Where podman puts what it has not unpacked yet.
+    under_way: PathBuf,
+    /// One pull at a time: those that serve are disturbed little.
+    turn: Mutex<()>,
+    in_use: OnceLock<Box<dyn Fn() -> BTreeSet<String> + Send + Sync>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    #[error("the image `{image}` cannot be pulled: {said}")]
+    Pull { image: String, said: String },
+    #[error("cannot tell whether the image `{image}` is here: {source}")]
+    Look { image: String, source: PodmanError },
+    #[error("cannot note the image `{image}` in `{path}`: {source}")]
+    Note { image: String, path: PathBuf, source: io::Error },
+    #[error("this host has no podman to start engines from images; install it and restart denvd")]
+    NoPodman,
+}
+
+impl ImageError {
+    /// Whether it may go better the next time without anybody's doing: the registry is away.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, ImageError::Pull { said, .. } if is_away(said))
+    }
+}
+
+/// How the registry's absence shows in podman's words, which are those of Go's libraries and of HTTP.
+const AWAY: [&str; 16] = [
+    "connection refused",
+    "connection reset",
+    "no route to host",
+    "network is unreachable",
+    "no such host",
+    "temporary failure in name resolution",
+    "server misbehaving",
+    "i/o timeout",
+    "tls handshake timeout",
+    "deadline exceeded",
+    "unexpected eof",
+    "toomanyrequests",
+    "too many requests",
+    "bad gateway",
+    "service unavailable",
+    "gateway timeout",
+];
+const FULL: &str = "no space left on device";
+
+fn is_away(said: &str) -> bool {
+    let said = said.to_lowercase();
+    AWAY.iter().any(|words| said.contains(words))
+}
+
+impl Images {
+    /// `state_dir` keeps what was pulled here.
+    pub fn new(podman: Podman, state_dir: &Path) -> Self {
+        Images {
+            podman,
+            pulled: state_dir.join("images"),
+            under_way: state_dir.join("images.partial"),
+            turn: Mutex::default(),
+            in_use: OnceLock::new(),
+        }
+    }
+
+    pub fn podman(&self) -> &Podman {
+        &self.podman
+    }
+
+    /// From now on the images that `in_use` names stay, however full the disk is.
+    pub fn keep(&self, in_use: impl Fn() -> BTreeSet<String> + Send + Sync + 'static) {
+        // It is said once, when the host begins.
+        let _ = self.in_use.set(Box::new(in_use));
+    }
+
+    /// Returns when `image` is here. Giving up the future ends the work on it.
+    pub async fn prepare(self: Arc<Self>, image: String) -> Result<(), ImageError> {
+        let _turn = self.turn.lock().await;
+        if self.has(&image).await? {
+            return self.touch(&image);
+        }
+        loop {
+            tracing::info!(image, "pulling an image");
+            let Err(said) = self.pull(&image).await else { break };
+            let makes_room = said.to_lowercase().contains(FULL) && self.evict(&image).await;
+            if !makes_room {
+                return Err(ImageError::Pull { image, said });
+            }
+        }
+        tracing::info!(image, "pulled an image");
+        self.note(&image)
+    }
+
+    async fn has(&self, image: &str) -> Result<bool, ImageError> {
+        let mut asked = self.podman.command(["image", "exists", image]);
+        asked.stdout(Stdio::null()).kill_on_drop(true);
+        let look = |source| ImageError::Look { image: image.to_owned(), source };
+        let ended = tokio::time::timeout(SHORT, asked.output()).await;
+        let slow = |_| PodmanError::Slow { verb: "image exists".to_owned(), seconds: SHORT.as_secs() };
+        let output =
+            ended.map_err(slow).map_err(look)?.map_err(|error| look(self.podman.cannot_run(error)))?;
+        match output.status.code() {
+            Some(0) => Ok(true),
+            Some(1) => Ok(false),
+            _ => Err(look(PodmanError::Failed { said: said(&output.stderr) })),
+        }
+    }
+
+    /// In podman's words, why not.
+    async fn pull(&self, image: &str) -> Result<(), String> {
+        // What a pull that was killed left behind. No other is under way.
+        let _ = fs::remove_dir_all(&self.under_way);
+        fs::create_dir_all(&self.under_way).map_err(|error| error.to_string())?;
+        let mut pull = self.podman.command(["pull", "--quiet", image]);
+        pull.env("TMPDIR", &self.under_way).kill_on_drop(true);
+        let output = pull.output().await.map_err(|error| self.podman.cannot_run(error).to_string())?;
+        let _ = fs::remove_dir_all(&self.under_way);
+        if output.status.success() { Ok(()) } else { Err(said(&output.stderr)) }
+    }
+
+    /// Removes the image that was used longest ago and that nothing needs. Whether there was one.
+    async fn evict(&self, wanted: &str) -> bool {
+        let in_use = self.in_use.get().map(|in_use| in_use()).unwrap_or_default();
+        let is_idle = |name: &String| name != wanted && !in_use.contains(name);
+        let mut idle: Vec<Pulled> = self.all_pulled().filter(|it| is_idle(&it.image)).collect();
+        idle.sort_by_key(|it| it.used);
+        for Pulled { image, note, .. } in idle {
+            tracing::info!(image, "removing an image to make room");
+            let removed = self.podman.call(["rmi", &image], SHORT * 4).await;
+            let _ = fs::remove_file(note);
+            match removed {
+                Ok(_) => return true,
+                // Somebody else uses it, or removed it.
+                Err(error) => tracing::warn!(image, "not removed: {error}"),
+            }
+        }
+        false
+    }
+
+    fn all_pulled(&self) -> impl Iterator<Item = Pulled> {
+        let entries = fs::read_dir(&self.pulled).into_iter().flatten();
+        entries.filter_map(|entry| {
+            let entry = entry.ok()?;
+            let image = fs::read_to_string(entry.path()).ok()?;
+            Some(Pulled { image, note: entry.path(), used: entry.metadata().ok()?.modified().ok()? })
+        })
+    }
+
+    /// It is used now, if it was pulled here.
+    fn touch(&self, image: &str) -> Result<(), ImageError> {
+        if self.note_of(image).exists() { self.note(image) } else { Ok(()) }
+    }
+
+    fn note(&self, image: &str) -> Result<(), ImageError> {
+        let path = self.note_of(image);
+        let written = fs::create_dir_all(&self.pulled).and_then(|()| fs::write(&path, image));
+        written.map_err(|source| ImageError::Note { image: image.to_owned(), path, source })
+    }
+
+    fn note_of(&self, image: &str) -> PathBuf {
+        // The digest is the same wherever the image is from, and a name may hold what no file name may.
+        let digest = denv_schema::Digest::of_bytes(image.as_bytes()).to_string();
+        self.pulled.join(digest.replace(':', "-"))
+    }
+}
+
+struct Pulled {
+    image: String,
+    note: PathBuf,
+    used: SystemTime,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_away_may_pass() {
+        let pull = |said: &str| ImageError::Pull { image: "i".to_owned(), said: said.to_owned() };
+        for away in [
+            "initializing source docker://r/i: pinging container registry r: Get \"https://r/v2/\": dial tcp 10.0.0.1:443: connect: connection refused",
+            "reading blob: Get https://r: net/http: TLS handshake timeout",
+            "initializing source: received unexpected HTTP status: 503 Service Unavailable",
+        ] {
+            assert!(pull(away).may_pass(), "{away}");
+        }
+        for gone in [
+            "initializing source docker://r/i: reading manifest sha256:0: manifest unknown",
+            "unauthorized: authentication required",
+            "writing blob: storing blob to file: no space left on device",
+        ] {
+            assert!(!pull(gone).may_pass(), "{gone}");
+        }
+        assert!(!ImageError::NoPodman.may_pass());
+    }
+}

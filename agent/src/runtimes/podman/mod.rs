@@ -1,0 +1,103 @@
+//! Engines in containers, by podman: it needs no daemon that all engines would end with, and what it started runs on
+//! without denvd. Its command line is the interface that stays the same from version to version.
+
+mod container;
+mod images;
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+pub(super) use container::{ContainerFailure, ended, kill, launch, take_over, terminate};
+pub use images::{ImageError, Images};
+
+use super::program::EnginePath;
+
+/// The podman of this host.
+#[derive(Clone, Debug)]
+pub struct Podman {
+    program: Arc<Path>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PodmanError {
+    #[error("`{program}` cannot be run: {source}")]
+    Run { program: PathBuf, source: io::Error },
+    #[error("`podman {verb}` did not end within {seconds} s")]
+    Slow { verb: String, seconds: u64 },
+    /// In podman's words.
+    #[error("podman says: {said}")]
+    Failed { said: String },
+}
+
+/// What only looks at containers, or removes one, takes no longer, also on a busy machine.
+const SHORT: Duration = Duration::from_secs(30);
+/// More of what podman said is no help.
+const SAID_BYTES: usize = 500;
+
+impl Podman {
+    /// None: there is none on the engine path or the `PATH`.
+    pub async fn find(path: &EnginePath) -> Result<Option<Podman>, PodmanError> {
+        let Some(program) = path.find("podman") else { return Ok(None) };
+        let podman = Podman { program: program.into() };
+        // It looks at its storage and its runtime, and fails where it could start nothing.
+        let version = podman.call(["info", "--format", "{{.Version.Version}}"], SHORT).await?;
+        tracing::info!(program = %podman.program.display(), version = version.trim(), "engines may run in containers");
+        Ok(Some(podman))
+    }
+
+    fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(&*self.program);
+        command.args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    /// What it printed.
+    async fn call<const N: usize>(
+        &self,
+        arguments: [&str; N],
+        limit: Duration,
+    ) -> Result<String, PodmanError> {
+        let mut command = self.command(arguments);
+        let ended = tokio::time::timeout(limit, command.kill_on_drop(true).output());
+        let output = ended.await.map_err(|_| PodmanError::Slow {
+            verb: arguments.first().copied().unwrap_or_default().to_owned(),
+            seconds: limit.as_secs(),
+        })?;
+        let output = output.map_err(|source| self.cannot_run(source))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Err(PodmanError::Failed { said: said(&output.stderr) })
+    }
+
+    fn cannot_run(&self, source: io::Error) -> PodmanError {
+        PodmanError::Run { program: self.program.to_path_buf(), source }
+    }
+}
+
+/// What podman gave as the reason: its last line, which says most.
+fn said(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("nothing");
+    let line = line.strip_prefix("Error: ").unwrap_or(line);
+    let end = (0..=SAID_BYTES.min(line.len())).rev().find(|end| line.is_char_boundary(*end)).unwrap_or(0);
+    if end < line.len() { format!("{}…", &line[..end]) } else { line.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_is_the_reason() {
+        assert_eq!(said(b"Trying to pull\nError: no such image\n\n"), "no such image");
+        assert_eq!(said(b""), "nothing");
+        assert!(said("é".repeat(600).as_bytes()).len() <= SAID_BYTES + 3);
+    }
+}

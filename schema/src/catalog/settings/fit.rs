@@ -8,7 +8,7 @@ use crate::manifest::{FleetSpec, PlacementRule, ReleaseSpec, StageFleet, StageSp
 
 pub(super) fn units(spec: &StageSpec, catalog: &Catalog, report: &mut Report<'_>) {
     let Some(release) = catalog.releases.get(&spec.release) else { return };
-    let Some(gpus) = release.topology.gpus() else { return };
+    let Some(gpus) = release.topology.gpus() else { return on_slots(spec, release, catalog, report) };
     for (i, of_stage) in spec.fleets.iter().enumerate() {
         let Some(fleet) = catalog.fleets.get(&of_stage.name) else { continue };
         let (Some(per_host), Some(per_domain)) = (fleet.gpus_per_host, fleet.gpus_per_domain()) else {
@@ -34,6 +34,28 @@ pub(super) fn units(spec: &StageSpec, catalog: &Catalog, report: &mut Report<'_>
             continue;
         }
         many(&format!("/spec/fleets/{i}/units"), gpus, release, (of_stage, fleet), report);
+    }
+}
+
+/// More units than the CPU slots of a fleet hold, where all its hosts are written.
+fn on_slots(spec: &StageSpec, release: &ReleaseSpec, catalog: &Catalog, report: &mut Report<'_>) {
+    let needs: Vec<u32> = release.topology.pools().filter_map(|(_, pool)| pool.cpu_slots).collect();
+    let each: u32 = needs.iter().fold(0, |sum, slots| sum.saturating_add(*slots));
+    for (i, of_stage) in spec.fleets.iter().enumerate() {
+        let Some(fleet) = catalog.fleets.get(&of_stage.name) else { continue };
+        let hosts = catalog.hosts.values().filter(|host| host.fleet == of_stage.name);
+        let slots: Vec<u32> = hosts.map(|host| host.cpu_slots.unwrap_or(0)).collect();
+        if each == 0 || slots.len() < fleet.hosts.max as usize {
+            continue;
+        }
+        let fit: u32 = match needs.len() {
+            1 => slots.iter().map(|slots| slots / each).sum(),
+            // Pools may be on hosts of their own: it is this many at most.
+            _ => slots.iter().sum::<u32>() / each,
+        };
+        let (hosts, units) =
+            (counted(slots.len(), "host"), format!("{} each", counted(each as usize, "CPU slot")));
+        too_many(&format!("/spec/fleets/{i}/units"), of_stage, (fit, &hosts, &units), report);
     }
 }
 
@@ -108,21 +130,26 @@ fn many(
         }
         PlacementRule::Any => per_host.saturating_mul(hosts) / gpus,
     };
+    let (hosts, units) = (counted(hosts as usize, "host"), format!("{} each", counted(gpus as usize, "GPU")));
+    too_many(pointer, of_stage, (fit, &hosts, &units), report);
+}
+
+/// What a stage wants of a fleet, all of whose `hosts` hold `fit` units.
+fn too_many(
+    pointer: &str,
+    of_stage: &StageFleet,
+    (fit, hosts, units): (u32, &str, &str),
+    report: &mut Report<'_>,
+) {
     for (field, wanted) in [("min", Some(of_stage.units.min)), ("max", of_stage.units.max)] {
         if let Some(wanted) = wanted.filter(|wanted| *wanted > fit) {
+            let wanted = counted(wanted as usize, "unit");
+            let name = &of_stage.name;
             let message = format!(
-                "{} of {} each do not fit: the {} that fleet `{}` may have hold {fit}",
-                counted(wanted as usize, "unit"),
-                counted(gpus as usize, "GPU"),
-                counted(hosts as usize, "host"),
-                of_stage.name
+                "{wanted} of {units} do not fit: the {hosts} that fleet `{name}` may have hold {fit}"
             );
-            report.say(
-                Code::NoFit,
-                &format!("{pointer}/{field}"),
-                message,
-                Some("raise the fleet's `hosts.max`, or lower this"),
-            );
+            let hint = "give the fleet more or larger hosts, and raise its `hosts.max`, or lower this";
+            report.say(Code::NoFit, &format!("{pointer}/{field}"), message, Some(hint));
             return;
         }
     }

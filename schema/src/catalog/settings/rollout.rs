@@ -5,7 +5,8 @@ use jiff::tz::TimeZoneDatabase;
 use super::{Report, listed_once};
 use crate::catalog::Catalog;
 use crate::diagnostic::nearest;
-use crate::manifest::{Rollout, StageSpec, Strategy};
+use crate::manifest::{Rollout, StageFleet, StageSpec, Strategy};
+use crate::quantity::Amount;
 
 pub(super) fn rollout(spec: &StageSpec, catalog: &Catalog, report: &mut Report<'_>) {
     batches(spec, report);
@@ -16,6 +17,16 @@ pub(super) fn rollout(spec: &StageSpec, catalog: &Catalog, report: &mut Report<'
 fn batches(spec: &StageSpec, report: &mut Report<'_>) {
     let total = spec.fleets.iter().fold(0u32, |sum, fleet| sum.saturating_add(fleet.units.min));
     let rollout = &spec.rollout;
+    let most = |fleet: &StageFleet| fleet.units.max.unwrap_or(fleet.units.min);
+    let most = spec.fleets.iter().fold(0u32, |sum, fleet| sum.saturating_add(most(fleet)));
+    let too_large = |batch: &Amount| matches!(batch, Amount::Count(count) if *count > most);
+    if let Some(i) = rollout.batches.iter().position(too_large).filter(|_| most > 0) {
+        let batch = rollout.batches[i];
+        let message = format!("batch {} is {batch} units, and the stage has {most} at most", i + 1);
+        let hint = "write fewer, a share such as `25%`, or `100%` for all";
+        report.contradict(&format!("/spec/rollout/batches/{i}"), message, Some(hint));
+        return;
+    }
     // Shares are compared where they differ: at a hundred units, and at what this stage has.
     for among in [100, total] {
         let sizes: Vec<u32> = rollout.batches.iter().map(|batch| batch.of(among)).collect();

@@ -36,7 +36,7 @@ fn units_that_fit_no_fleet_are_told_where_they_would() {
     ");
     assert_snapshot!(with("units: {min: 1, max: 2}", "units: {min: 1, max: 3}"), @"
     a.yaml:105:47: 3 units of 68 GPUs each do not fit: the 36 hosts that fleet `racks` may have hold 2
-      hint: raise the fleet's `hosts.max`, or lower this
+      hint: give the fleet more or larger hosts, and raise its `hosts.max`, or lower this
     ");
     assert_snapshot!(with("mode: disaggregated\n", "mode: disaggregated\n    placement: any\n"), @"");
     // Ranks of eight accelerators, on hosts of four.
@@ -196,6 +196,10 @@ fn rollouts_have_times_that_come() {
     assert_snapshot!(with("batches: [1, 100%]", "batches: [50%, 1]"), @"
     a.yaml:110:20: batch 2 is smaller than the one before it
       hint: batches are totals: write them ascending
+    ");
+    assert_snapshot!(with("batches: [1, 100%]", "batches: [5, 100%]"), @"
+    a.yaml:110:15: batch 1 is 5 units, and the stage has 2 at most
+      hint: write fewer, a share such as `25%`, or `100%` for all
     ");
 }
 

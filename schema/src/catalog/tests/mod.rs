@@ -101,6 +101,12 @@ fn contradictions_are_found_with_a_way_out() {
             "batches: [1]",
             "the last batch leaves units on the old release",
         ),
+        (
+            "service.yaml",
+            "units: {min: 2}",
+            "units: {min: 2, max: 5}",
+            "5 units of 1 CPU slot each do not fit: the 2 hosts that fleet `local` may have hold 4",
+        ),
         ("service.yaml", "stages: [prod]", "stages: [prod, prod]", "stage `prod` is listed twice"),
         ("capacity.yaml", "{min: 2, max: 2}", "{min: 0, max: 1}", "2 Hosts say they are of this fleet"),
         ("capacity.yaml", "accelerator: cpu", "accelerator: h200", "release `smollm2-r1` is for `cpu`"),

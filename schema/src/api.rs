@@ -1,5 +1,7 @@
 //! What the reconciler's HTTP/JSON API says. The CLI, the OpenAPI document and the server share these types.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +9,7 @@ use serde_json::Value;
 
 use crate::diagnostic::Diagnostics;
 use crate::manifest::{Kind, PoolName};
-use crate::wire::{Generation, MemberState, TokenCounts};
+use crate::wire::{Ability, Generation, MemberState, TokenCounts};
 use crate::{MemberId, Name, StageId, UnitId};
 
 /// Every list the API gives.
@@ -334,6 +336,9 @@ pub struct HostView {
     pub used: String,
     pub units: Vec<UnitId>,
     pub problems: Vec<String>,
+    /// What its agent can do, beyond running programs that are on the host.
+    #[serde(default)]
+    pub abilities: BTreeSet<Ability>,
 }
 
 /// `GET /v1/gateways`

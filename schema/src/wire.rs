@@ -8,6 +8,7 @@ mod artifact;
 mod test;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -123,6 +124,16 @@ pub enum Ability {
     FetchWeights,
     /// Prepare what engines are started from before it is needed.
     Prefetch,
+}
+
+impl fmt::Display for Ability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Ability::Images => "start engines from images",
+            Ability::FetchWeights => "fetch weights",
+            Ability::Prefetch => "prepare both ahead",
+        })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -82,7 +82,12 @@ async fn branch(fixture: &Fixture, name: &str, from: &str, to: &str) {
 
 #[tokio::test]
 async fn github_actions_checks_explains_and_comments() {
-    let fixture = Fixture::start().await;
+    let mut fixture = Fixture::create();
+    // A third host may come, so what does not fit is known by its plan alone.
+    fixture.repository.edit("capacity.yaml", "hosts: {min: 2, max: 2}", "hosts: {min: 2, max: 3}").unwrap();
+    fixture.repository.commit("Leave room for a host").unwrap();
+    fixture.start(&["host-a", "host-b"]).await.unwrap();
+    fixture.ready("r1").await;
     let (api, sent) = forge().await;
     let workflow: Value = serde_yaml::from_str(&example("github-actions.yml")).unwrap();
     let steps = workflow["jobs"]["preview"]["steps"].as_array().unwrap();

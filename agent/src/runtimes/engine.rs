@@ -10,7 +10,7 @@ use nix::errno::Errno;
 
 use super::environment::{Environment, secret_lines};
 use super::log::LogFile;
-use super::podman::{self, ContainerFailure, Podman};
+use super::podman::{self, Contained, ContainerFailure, Podman};
 use super::process::{self, Marks, Process};
 use super::procfs;
 use super::program::EnginePath;
@@ -26,8 +26,7 @@ pub struct Engine {
 #[derive(Debug)]
 pub(super) enum Body {
     Process(Box<Process>),
-    /// None: adopted, and podman is not there any more.
-    Container(Option<Podman>),
+    Container(Contained),
 }
 
 /// Everything an engine is started with.
@@ -128,7 +127,7 @@ impl Engine {
     pub async fn ended(&mut self) -> String {
         match &mut self.body {
             Body::Process(process) => process.ended(&self.record).await,
-            Body::Container(podman) => podman::ended(podman.as_ref(), &self.record).await,
+            Body::Container(contained) => contained.ended(&self.record).await,
         }
     }
 }

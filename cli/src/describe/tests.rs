@@ -135,6 +135,7 @@ fn a_host() {
     let host = from(json!({
         "host": "gpu-2", "fleet": "racks", "state": "never-joined", "lastSeen": null, "version": null, "ingress": null,
         "cordoned": false, "used": "0/8 GPUs", "units": [], "problems": ["the clock is 90s off"],
+        "abilities": ["images", "fetch-weights"],
     }));
     assert_snapshot!(plain(&host::render(&host, &[], &[], now())), @"
     Host:         gpu-2
@@ -142,6 +143,7 @@ fn a_host() {
     State:        never-joined
     Seen:         never
     Used:         0/8 GPUs
+    Can:          start engines from images, fetch weights
     Next:         `denv host token gpu-2` makes the token by which it joins
 
     Problems

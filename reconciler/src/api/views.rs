@@ -204,6 +204,7 @@ pub(super) fn hosts(state: &State, now: Timestamp) -> Vec<HostView> {
             used,
             units,
             problems: observed.map_or_else(Vec::new, |host| host.report.problems.clone()),
+            abilities: observed.map(|host| host.report.inventory.abilities.clone()).unwrap_or_default(),
         }
     };
     catalog.hosts.iter().map(view).collect()

@@ -141,9 +141,11 @@ mod tests {
         let files = |units: &str, stage: &str| {
             let service = include_str!("../../../examples/manifests/quickstart/service.yaml");
             let service = service.replace("min: 2", units).replace("name: prod", stage);
+            let capacity = include_str!("../../../examples/manifests/quickstart/capacity.yaml");
+            let capacity = capacity.replace("cpuSlots: 2", "cpuSlots: 4");
             let mut files = denv_schema::tree::Files::new();
             for (name, text) in [
-                ("capacity.yaml", include_str!("../../../examples/manifests/quickstart/capacity.yaml")),
+                ("capacity.yaml", capacity.as_str()),
                 ("software.yaml", include_str!("../../../examples/manifests/quickstart/software.yaml")),
                 ("service.yaml", &service),
                 ("commerce.yaml", include_str!("../../../examples/manifests/quickstart/commerce.yaml")),

@@ -54,6 +54,15 @@ const NO_PROGRAM: &str = "failed to exec pid1";
 /// What network cards of this kind are used by.
 const INFINIBAND: &str = "/dev/infiniband";
 
+/// An engine's container, as far as its record does not say.
+#[derive(Debug)]
+pub(in crate::runtimes) struct Contained {
+    /// None: adopted, and podman is not there any more.
+    podman: Option<Podman>,
+    /// How the engine ended, from when podman has said it: afterwards it knows nothing of it any more.
+    ended: Option<String>,
+}
+
 /// By these a container is known as a member's.
 const AGENT: &str = "dev.denv.agent";
 const MEMBER: &str = "dev.denv.member";
@@ -124,7 +133,7 @@ pub(in crate::runtimes) async fn launch(launch: &Launch<'_>, room: &Room<'_>) ->
         log_offset,
         container: Some(name),
     };
-    Ok(Engine { record, body: Body::Container(Some(room.podman.clone())) })
+    Ok(Engine { record, body: Body::Container(Contained { podman: Some(room.podman.clone()), ended: None }) })
 }
 
 /// Engines say whether they are well by the probe, write to denvd's log, wait for SIGTERM behind a first process that
@@ -283,20 +292,26 @@ fn signal(record: &EngineRecord, signal: Signal) {
     }
 }
 
-/// How the engine ended. Its container is gone then.
-pub(in crate::runtimes) async fn ended(podman: Option<&Podman>, record: &EngineRecord) -> String {
-    while leader_runs(record) {
-        tokio::time::sleep(LOOK_EVERY).await;
+impl Contained {
+    /// How the engine ended. Its container is gone then. May be called again after it was given up.
+    pub(in crate::runtimes) async fn ended(&mut self, record: &EngineRecord) -> String {
+        while leader_runs(record) {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        let (Some(podman), Some(name)) = (&self.podman, &record.container) else {
+            return "ended (its status is unknown: podman is not there any more)".to_owned();
+        };
+        let how = match self.ended.take() {
+            Some(how) => how,
+            None => how_it_ended(podman, name).await.unwrap_or_else(|error| {
+                tracing::warn!(container = name, "cannot tell how it ended: {error}");
+                "ended (podman does not know how)".to_owned()
+            }),
+        };
+        self.ended = Some(how.clone());
+        remove(podman, name).await;
+        how
     }
-    let (Some(podman), Some(name)) = (podman, &record.container) else {
-        return "ended (its status is unknown: podman is not there any more)".to_owned();
-    };
-    let how = how_it_ended(podman, name).await.unwrap_or_else(|error| {
-        tracing::warn!(container = name, "cannot tell how it ended: {error}");
-        "ended (podman does not know how)".to_owned()
-    });
-    remove(podman, name).await;
-    how
 }
 
 async fn how_it_ended(podman: &Podman, name: &str) -> Result<String, PodmanError> {
@@ -349,7 +364,10 @@ pub(in crate::runtimes) async fn take_over(
     known: Vec<(MemberId, EngineRecord)>,
     is_wanted: impl Fn(&MemberId, Generation) -> bool,
 ) -> BTreeMap<MemberId, Engine> {
-    let adopt = |record| Engine { record, body: Body::Container(podman.cloned()) };
+    let adopt = |record| {
+        let contained = Contained { podman: podman.cloned(), ended: None };
+        Engine { record, body: Body::Container(contained) }
+    };
     let runs = known.into_iter().filter(|(_, record)| leader_runs(record));
     let mut adopted: BTreeMap<MemberId, Engine> =
         runs.map(|(member, record)| (member, adopt(record))).collect();

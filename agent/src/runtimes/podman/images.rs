@@ -92,6 +92,10 @@ impl Images {
 
     /// Returns when `image` is here. Giving up the future ends the work on it.
     pub async fn prepare(self: Arc<Self>, image: String) -> Result<(), ImageError> {
+        // What is here waits for nobody: an engine that ended must come back while the next release's image is pulled.
+        if self.has(&image).await? {
+            return self.touch(&image);
+        }
         let _turn = self.turn.lock().await;
         if self.has(&image).await? {
             return self.touch(&image);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-pub(super) use container::{ContainerFailure, ended, kill, launch, take_over, terminate};
+pub(super) use container::{Contained, ContainerFailure, kill, launch, take_over, terminate};
 pub use images::{ImageError, Images};
 
 use super::program::EnginePath;

@@ -46,7 +46,8 @@ pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
     inventory.domain = place(&arguments.domain).or(inventory.domain);
     inventory.failure_domain = place(&arguments.failure_domain).or(inventory.failure_domain);
     let engine_path = EnginePath::new(absolute(&arguments.engine_path), std::env::var_os("PATH"));
-    let podman = Podman::find(&engine_path).await.unwrap_or_else(|error| {
+    let accelerated = !inventory.gpus.is_empty();
+    let podman = Podman::find(&engine_path, accelerated).await.unwrap_or_else(|error| {
         problems.push(format!("no engine can be started from an image: {error}; mend it and restart denvd"));
         None
     });

@@ -243,7 +243,7 @@ async fn a_full_disk_loses_the_images_that_were_pulled_first_and_nothing_needs()
     let bytes = std::fs::metadata(denv_tests::programs().unwrap().join("simulated-engine")).unwrap().len();
     // Each image is the engine and a few libraries: two of them fit, and not three.
     containers.limit("small", u32::try_from(bytes * 27 / 10 / 1_048_576).unwrap() + 6).unwrap();
-    let podman = Podman::find(&EnginePath::new(vec![bin], None)).await.unwrap().unwrap();
+    let podman = Podman::find(&EnginePath::new(vec![bin], None), false).await.unwrap().unwrap();
     let state = tempfile::tempdir().unwrap();
     let images = Arc::new(Images::new(podman, state.path()));
     let needed = pushed[1].clone();

@@ -11,7 +11,7 @@ use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 use serde::Deserialize;
 
-use super::{Podman, PodmanError, SHORT};
+use super::{Podman, PodmanError, SHORT, cdi};
 use crate::journal::EngineRecord;
 use crate::runtimes::engine::{Body, Engine, LOOK_EVERY, Launch, LaunchError, Room, leader_runs};
 use crate::runtimes::process::Marks;
@@ -165,7 +165,7 @@ fn name(launch: &Launch<'_>) -> String {
 /// All of the host's, so that an accelerator has the same number inside and outside, and engines of one host can hand over
 /// directly. Which ones are the member's is told by its variables, as it is outside of containers.
 fn accelerators() -> Vec<String> {
-    let mut flags = vec!["--device=nvidia.com/gpu=all".to_owned()];
+    let mut flags = vec![format!("--device={}=all", cdi::ACCELERATORS)];
     if Path::new(INFINIBAND).exists() {
         let card = format!("--device={INFINIBAND}");
         flags.extend([card, "--cap-add=IPC_LOCK".to_owned(), "--ulimit=memlock=-1:-1".to_owned()]);

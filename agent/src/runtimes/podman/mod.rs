@@ -1,6 +1,7 @@
 //! Engines in containers, by podman: it needs no daemon that all engines would end with, and what it started runs on
 //! without denvd. Its command line is the interface that stays the same from version to version.
 
+mod cdi;
 mod container;
 mod images;
 
@@ -30,6 +31,12 @@ pub enum PodmanError {
     Run { program: PathBuf, source: io::Error },
     #[error("`podman {verb}` did not end within {seconds} s")]
     Slow { verb: String, seconds: u64 },
+    #[error(
+        "no CDI specification in {} describes `{}`; make one: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+        cdi::FOLDERS.join(" or "),
+        cdi::ACCELERATORS
+    )]
+    NoCdi,
     /// In podman's words.
     #[error("podman says: {said}")]
     Failed { said: String },
@@ -41,9 +48,13 @@ const SHORT: Duration = Duration::from_secs(30);
 const SAID_BYTES: usize = 500;
 
 impl Podman {
-    /// None: there is none on the engine path or the `PATH`.
-    pub async fn find(path: &EnginePath) -> Result<Option<Podman>, PodmanError> {
+    /// None: there is none on the engine path or the `PATH`. Where a host is `accelerated`, containers must be able to get its
+    /// accelerators: else a release would be blamed for what the host lacks.
+    pub async fn find(path: &EnginePath, accelerated: bool) -> Result<Option<Podman>, PodmanError> {
         let Some(program) = path.find("podman") else { return Ok(None) };
+        if accelerated && !cdi::describes(cdi::FOLDERS, cdi::ACCELERATORS) {
+            return Err(PodmanError::NoCdi);
+        }
         let podman = Podman { program: program.into() };
         // It looks at its storage and its runtime, and fails where it could start nothing.
         let version = podman.call(["info", "--format", "{{.Version.Version}}"], SHORT).await?;

@@ -47,10 +47,18 @@ pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
     inventory.failure_domain = place(&arguments.failure_domain).or(inventory.failure_domain);
     let engine_path = EnginePath::new(absolute(&arguments.engine_path), std::env::var_os("PATH"));
     let accelerated = !inventory.gpus.is_empty();
-    let podman = Podman::find(&engine_path, accelerated).await.unwrap_or_else(|error| {
-        problems.push(format!("no engine can be started from an image: {error}; mend it and restart denvd"));
-        None
-    });
+    let podman = Podman::find(&engine_path);
+    // What runs is looked after all the same.
+    let mut starts_images = false;
+    if let Some(podman) = &podman {
+        match podman.check(accelerated).await {
+            Ok(()) => starts_images = true,
+            Err(error) => {
+                let remedy = "mend it and restart denvd";
+                problems.push(format!("no new engine is started from an image here: {error}; {remedy}"));
+            }
+        }
+    }
     let images = podman.map(|podman| Arc::new(Images::new(podman, &state_dir.path)));
     for problem in &problems {
         tracing::warn!("{problem}");
@@ -61,7 +69,7 @@ pub async fn run(arguments: Arguments) -> Result<(), DaemonError> {
         arguments.weights_dir.as_deref().map_or_else(|| state_dir.path.join("weights"), made_absolute);
     let weights = Arc::new(WeightStore::new(weights_dir, Access::from_environment()));
     inventory.abilities.extend([Ability::FetchWeights, Ability::Prefetch]);
-    inventory.abilities.extend(images.iter().map(|_| Ability::Images));
+    inventory.abilities.extend(starts_images.then_some(Ability::Images));
     let setup = Setup {
         engine_path,
         weights: Arc::clone(&weights),

@@ -151,13 +151,17 @@ async fn images_are_on_the_hosts_before_anything_stops_and_a_registry_that_is_aw
     scene.fixture.ready("one").await;
     assert!(scene.running().iter().all(|ids| ids.len() == 1), "{:?}", scene.running());
     scene.fixture.application().ask("Hello", 3).await.unwrap();
-    // By no argument, label or file of its own is the secret told to others on the host.
+    // The engine has the secret, and no command line or log does.
     let host = HOSTS[0];
     let ids = scene.running();
     let told =
         scene.containers.podman(host, &["inspect", "--format", "{{.Config.Env}}", &ids[0][0]]).unwrap();
     assert!(told.contains("HF_TOKEN=planted-secret"), "{told}");
     assert!(!scene.fixture.logs().contains("planted-secret"));
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&line).contains("HF_TOKEN=planted-secret"), "{:?}", entry.path());
+    }
 
     let before = scene.starts();
     let reason = scene.held("one", "gone").await;
@@ -243,7 +247,7 @@ async fn a_full_disk_loses_the_images_that_were_pulled_first_and_nothing_needs()
     let bytes = std::fs::metadata(denv_tests::programs().unwrap().join("simulated-engine")).unwrap().len();
     // Each image is the engine and a few libraries: two of them fit, and not three.
     containers.limit("small", u32::try_from(bytes * 27 / 10 / 1_048_576).unwrap() + 6).unwrap();
-    let podman = Podman::find(&EnginePath::new(vec![bin], None), false).await.unwrap().unwrap();
+    let podman = Podman::find(&EnginePath::new(vec![bin], None)).unwrap();
     let state = tempfile::tempdir().unwrap();
     let images = Arc::new(Images::new(podman, state.path()));
     let needed = pushed[1].clone();
@@ -268,6 +272,7 @@ async fn a_full_disk_loses_the_images_that_were_pulled_first_and_nothing_needs()
     assert_eq!(here(), ["two", "four"], "what a host needs was removed");
 
     let lone = Arc::new(Images::new(images.podman().clone(), &state.path().join("of-another")));
+    lone.keep(|| [].into());
     let error = lone.prepare(pushed[0].clone()).await.unwrap_err();
     assert!(matches!(&error, ImageError::Pull { said, .. } if said.contains("no space left")), "{error}");
     assert!(!error.may_pass());

@@ -68,12 +68,6 @@ impl Containers {
         output(Command::new(self.bin(host).join("podman")).args(arguments))
     }
 
-    /// The names of the engines' containers that run on `host`.
-    pub fn running(&self, host: &str) -> anyhow::Result<Vec<String>> {
-        let names = self.podman(host, &["ps", "--format", "{{.Names}}"])?;
-        Ok(names.lines().map(str::to_owned).collect())
-    }
-
     pub async fn registry(&self) -> anyhow::Result<Registry> {
         let (dir, port) = (self.dir.path().join("registry"), free_port()?);
         fs::create_dir_all(&dir)?;

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use denv_schema::launch::{LaunchSpec, PORT, WEIGHTS};
 use denv_schema::wire::{Generation, MemberReport, MemberState};
@@ -286,11 +287,21 @@ impl Member {
     }
 }
 
+/// Between tries of what may pass.
+const PREPARE_AGAIN: Duration = Duration::from_secs(5);
+
 /// The verified weights, once all that an engine is started from is on the host.
 async fn prepare(host: Arc<Host>, spec: Arc<LaunchSpec>) -> Result<Option<PathBuf>, String> {
     if let Some(container) = &spec.container {
         let images = host.images.clone().ok_or_else(|| ImageError::NoPodman.to_string())?;
-        images.prepare(container.image.clone()).await.map_err(|error| error.to_string())?;
+        // An engine that served must come back once the registry, or a slow podman, does; one that never did has its time.
+        while let Err(error) = images.clone().prepare(container.image.clone()).await {
+            if !error.may_pass() {
+                return Err(error.to_string());
+            }
+            tracing::warn!(image = container.image, "not prepared yet: {error}");
+            tokio::time::sleep(PREPARE_AGAIN).await;
+        }
     }
     let Some(weights) = spec.weights.clone() else { return Ok(None) };
     host.weights.clone().prepare(weights).await.map(Some).map_err(|error| error.to_string())

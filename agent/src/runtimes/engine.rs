@@ -98,8 +98,8 @@ impl Engine {
         &self.record
     }
 
-    /// What it was given by references in `variables`: nothing but its own environment holds that any more after a
-    /// restart of denvd.
+    /// What it was given by references in `variables`: nothing but its own environment, and that of its container, holds that
+    /// any more after a restart of denvd.
     pub fn secrets(&self, variables: &BTreeMap<String, String>) -> Vec<String> {
         let of_reference =
             |name: &String| variables.get(name).is_some_and(|value| Reference::parse(value).is_some());

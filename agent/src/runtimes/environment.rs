@@ -11,7 +11,7 @@ pub struct Environment {
     pub variables: BTreeMap<String, String>,
     /// The names of those that are references.
     pub references: BTreeSet<String>,
-    /// What references were resolved to: it may appear nowhere but in the engine's environment.
+    /// What references were resolved to: it may appear nowhere but in the environment of the engine, and of its container.
     pub secrets: Vec<String>,
 }
 

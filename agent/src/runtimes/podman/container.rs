@@ -1,8 +1,12 @@
-use std::collections::BTreeMap;
+//! Containers of engines: made, ended, adopted. It owns how podman is told of them; it refuses to know of images.
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
+use std::pin::Pin;
 use std::time::Duration;
 
 use denv_schema::wire::Generation;
@@ -49,18 +53,29 @@ impl ContainerFailure {
 
 /// Making a container's file system of an image's layers takes no longer.
 const START: Duration = Duration::from_secs(180);
+/// By this variable of podman's own a start that a denvd before has not seen the end of is known.
+const STARTS: &str = "DENV_STARTS_FOR";
+/// So long it may go on.
+const STARTS_BOUND: Duration = Duration::from_secs(60);
 /// What catatonit, podman's first process, says and ends.
 const NO_PROGRAM: &str = "failed to exec pid1";
 /// What network cards of this kind are used by.
 const INFINIBAND: &str = "/dev/infiniband";
 
 /// An engine's container, as far as its record does not say.
-#[derive(Debug)]
 pub(in crate::runtimes) struct Contained {
     /// None: adopted, and podman is not there any more.
     podman: Option<Podman>,
-    /// How the engine ended, from when podman has said it: afterwards it knows nothing of it any more.
-    ended: Option<String>,
+    /// Once the engine has ended. It is gone on with where it was, whoever gave up waiting for it meanwhile.
+    burial: Option<Burial>,
+}
+
+type Burial = Pin<Box<dyn Future<Output = String> + Send>>;
+
+impl fmt::Debug for Contained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Contained").field("podman", &self.podman).finish_non_exhaustive()
+    }
 }
 
 /// By these a container is known as a member's.
@@ -75,7 +90,7 @@ pub(in crate::runtimes) async fn launch(launch: &Launch<'_>, room: &Room<'_>) ->
     let log_error = |source| LaunchError::Log { path: launch.log.path().to_owned(), source };
     let boot = procfs::boot().map_err(log_error)?;
     let mut run = room.podman.command(["run", "--detach", "--name", &name]);
-    run.args(SETTINGS);
+    run.args(SETTINGS).env(STARTS, launch.marks.agent()).process_group(0);
     for (label, value) in [
         (AGENT, launch.marks.agent()),
         (MEMBER, launch.member.as_str()),
@@ -97,6 +112,15 @@ pub(in crate::runtimes) async fn launch(launch: &Launch<'_>, room: &Room<'_>) ->
 
     let (log, log_offset) = launch.log.open().map_err(log_error)?;
     run.stderr(log.try_clone().map_err(log_error)?).stdout(log);
+    let record = |pid| EngineRecord {
+        generation: launch.generation,
+        pid,
+        started_ticks: procfs::stat(pid).map_or(0, |stat| stat.started_ticks),
+        boot: boot.clone(),
+        port: launch.port,
+        log_offset,
+        container: Some(name.clone()),
+    };
     let cannot_run = |source| ContainerFailure::Podman(room.podman.cannot_run(source));
     let mut child = run.spawn().map_err(cannot_run)?;
     let slow = || PodmanError::Slow { verb: "run".to_owned(), seconds: START.as_secs() };
@@ -104,36 +128,39 @@ pub(in crate::runtimes) async fn launch(launch: &Launch<'_>, room: &Room<'_>) ->
         Ok(status) => status.map_err(cannot_run)?,
         Err(_) => {
             let _ = child.kill().await;
-            remove(room.podman, &name).await;
-            return Err(ContainerFailure::Podman(slow()).into());
+            return undone(ContainerFailure::Podman(slow()), room.podman, record(0)).await;
         }
     };
     if !status.success() {
-        let said = launch.log.tail(log_offset, &[]);
-        remove(room.podman, &name).await;
-        return Err(ContainerFailure::Refused { said }.into());
+        let said = launch.log.tail(log_offset, &launch.environment.secrets);
+        return undone(ContainerFailure::Refused { said }, room.podman, record(0)).await;
     }
     let pid = match room.podman.call(["inspect", "--format", "{{.State.Pid}}", &name], SHORT).await {
         Ok(pid) => pid.trim().parse().unwrap_or(0),
-        Err(error) => {
-            remove(room.podman, &name).await;
-            return Err(ContainerFailure::Podman(error).into());
-        }
+        Err(error) => return undone(ContainerFailure::Podman(error), room.podman, record(0)).await,
     };
     if pid == 0 && launch.log.tail(log_offset, &[]).contains(NO_PROGRAM) {
-        remove(room.podman, &name).await;
-        return Err(ContainerFailure::NoProgram(program.clone()).into());
+        return undone(ContainerFailure::NoProgram(program.clone()), room.podman, record(0)).await;
     }
-    let record = EngineRecord {
-        generation: launch.generation,
-        pid,
-        started_ticks: procfs::stat(pid).map_or(0, |stat| stat.started_ticks),
-        boot,
-        port: launch.port,
-        log_offset,
-        container: Some(name),
-    };
-    Ok(Engine { record, body: Body::Container(Contained { podman: Some(room.podman.clone()), ended: None }) })
+    Ok(engine(record(pid), Some(room.podman.clone())))
+}
+
+fn engine(record: EngineRecord, podman: Option<Podman>) -> Engine {
+    Engine { record, body: Body::Container(Contained { podman, burial: None }) }
+}
+
+/// Nothing was started, once what there may be of it is gone. While that can't be had, it is an engine that is to be buried.
+async fn undone(
+    failure: ContainerFailure,
+    podman: &Podman,
+    record: EngineRecord,
+) -> Result<Engine, LaunchError> {
+    let name = record.container.as_deref().unwrap_or_default();
+    if remove(podman, name).await {
+        return Err(failure.into());
+    }
+    tracing::error!(container = name, "not started, and not removed yet: {failure}");
+    Ok(engine(record, Some(podman.clone())))
 }
 
 /// Engines say whether they are well by the probe, write to denvd's log, wait for SIGTERM behind a first process that
@@ -194,28 +221,31 @@ fn mount(path: &Path, read_only: bool) -> Result<OsString, ContainerFailure> {
     Ok(format!("type=bind,source={text},destination={text},ro={read_only}").into())
 }
 
-/// A path, and the folders that links below it lead to: a snapshot in Hugging Face's cache is made of links.
+/// A path, and what links below it lead to: a snapshot in Hugging Face's cache is made of links. Hidden files are no part of
+/// weights, so what they lead to does not count.
 fn places(path: &Path) -> Vec<PathBuf> {
     let mut places = vec![path.to_owned()];
-    let mut unread = vec![path.to_owned()];
+    let (mut seen, mut unread) = (BTreeSet::new(), vec![path.to_owned()]);
     while let Some(next) = unread.pop() {
         let Ok(meta) = fs::symlink_metadata(&next) else { continue };
+        if !seen.insert(next.clone()) {
+            continue;
+        }
         if meta.is_dir() {
-            unread.extend(fs::read_dir(&next).into_iter().flatten().flatten().map(|entry| entry.path()));
+            let entries = fs::read_dir(&next).into_iter().flatten().flatten();
+            let shown = entries.filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."));
+            unread.extend(shown.map(|entry| entry.path()));
         } else if meta.is_symlink()
             && let (Ok(target), Some(dir)) = (fs::read_link(&next), next.parent())
         {
             let target = plain(&dir.join(target));
-            let place = if target.is_dir() { Some(target.as_path()) } else { target.parent() };
-            let is_new = place.is_some_and(|place| !places.iter().any(|known| place.starts_with(known)));
-            if let Some(place) = place.filter(|_| is_new) {
-                places.push(place.to_owned());
+            if target.exists() && !places.iter().any(|known| target.starts_with(known)) {
+                places.push(target.clone());
             }
-            // What it leads to may be a link itself, or a folder with links. Verified weights have no circles.
+            // What it leads to may be a link itself, or a folder with links.
             unread.push(target);
         }
     }
-    // A link that stands for the weights themselves is mounted as what it leads to.
     places.sort();
     places
 }
@@ -301,17 +331,25 @@ impl Contained {
         let (Some(podman), Some(name)) = (&self.podman, &record.container) else {
             return "ended (its status is unknown: podman is not there any more)".to_owned();
         };
-        let how = match self.ended.take() {
-            Some(how) => how,
-            None => how_it_ended(podman, name).await.unwrap_or_else(|error| {
-                tracing::warn!(container = name, "cannot tell how it ended: {error}");
-                "ended (podman does not know how)".to_owned()
-            }),
-        };
-        self.ended = Some(how.clone());
-        remove(podman, name).await;
+        let burial = self.burial.get_or_insert_with(|| Box::pin(bury(podman.clone(), name.clone())));
+        let how = burial.await;
+        self.burial = None;
         how
     }
+}
+
+/// How the engine ended, once podman has nothing of it any more: what it has may still run.
+async fn bury(podman: Podman, name: String) -> String {
+    let how = how_it_ended(&podman, &name).await.unwrap_or_else(|error| {
+        tracing::warn!(container = name, "cannot tell how it ended: {error}");
+        "ended (podman does not know how)".to_owned()
+    });
+    let mut wait = LOOK_EVERY;
+    while !remove(&podman, &name).await {
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(SHORT);
+    }
+    how
 }
 
 async fn how_it_ended(podman: &Podman, name: &str) -> Result<String, PodmanError> {
@@ -330,10 +368,13 @@ async fn how_it_ended(podman: &Podman, name: &str) -> Result<String, PodmanError
     })
 }
 
-async fn remove(podman: &Podman, name: &str) {
-    if let Err(error) = podman.call(["rm", "--force", "--ignore", "--time=0", name], SHORT).await {
+/// Whether it is gone, whatever ran in it.
+async fn remove(podman: &Podman, name: &str) -> bool {
+    let removed = podman.call(["rm", "--force", "--ignore", "--time=0", name], SHORT).await;
+    if let Err(error) = &removed {
         tracing::warn!(container = name, "cannot remove a container: {error}");
     }
+    removed.is_ok()
 }
 
 /// A container as `podman ps` tells of it.
@@ -364,14 +405,12 @@ pub(in crate::runtimes) async fn take_over(
     known: Vec<(MemberId, EngineRecord)>,
     is_wanted: impl Fn(&MemberId, Generation) -> bool,
 ) -> BTreeMap<MemberId, Engine> {
-    let adopt = |record| {
-        let contained = Contained { podman: podman.cloned(), ended: None };
-        Engine { record, body: Body::Container(contained) }
-    };
+    let adopt = |record| engine(record, podman.cloned());
     let runs = known.into_iter().filter(|(_, record)| leader_runs(record));
     let mut adopted: BTreeMap<MemberId, Engine> =
         runs.map(|(member, record)| (member, adopt(record))).collect();
     let Some(podman) = podman else { return adopted };
+    starts_to_end(marks).await;
     let listed = match list(podman, marks).await {
         Ok(listed) => listed,
         Err(error) => {
@@ -412,6 +451,27 @@ pub(in crate::runtimes) async fn take_over(
     adopted
 }
 
+/// A container that is still being made is in no list yet.
+async fn starts_to_end(marks: &Marks) {
+    let mark = (STARTS.to_owned(), marks.agent().to_owned());
+    let is_one = |pid: &i32| {
+        procfs::environment(*pid).contains(&mark) && procfs::stat(*pid).is_some_and(|stat| !stat.ended)
+    };
+    let starts = || procfs::pids().filter(is_one).collect::<Vec<i32>>();
+    let ended = async {
+        while !starts().is_empty() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    if tokio::time::timeout(STARTS_BOUND, ended).await.is_err() {
+        for pid in starts() {
+            tracing::warn!(pid, "killed podman, which still made a container for a denvd before");
+            // It may have ended meanwhile.
+            let _ = signal::kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+}
+
 async fn list(podman: &Podman, marks: &Marks) -> Result<Vec<Listed>, PodmanError> {
     let filter = format!("label={AGENT}={}", marks.agent());
     let text = podman.call(["ps", "--all", "--format", "json", "--filter", &filter], SHORT).await?;
@@ -438,7 +498,12 @@ mod tests {
         fs::write(snapshot.join("plain"), "0").unwrap();
         symlink(root.join("store/one"), root.join("blobs/one")).unwrap();
         symlink("../../blobs/one", snapshot.join("model")).unwrap();
-        let expected = ["blobs", "snapshots/1", "store"].map(|name| root.join(name));
+        // Neither of these is a part of the weights.
+        fs::create_dir_all(snapshot.join(".cache")).unwrap();
+        symlink("..", snapshot.join(".cache/circle")).unwrap();
+        symlink("nowhere", snapshot.join("gone")).unwrap();
+        symlink("itself", snapshot.join("itself")).unwrap();
+        let expected = ["blobs/one", "snapshots/1", "store/one"].map(|name| root.join(name));
         assert_eq!(places(&snapshot), expected);
         assert_eq!(places(&root.join("store/one")), [root.join("store/one")]);
     }

@@ -1,5 +1,6 @@
 //! Engines in containers, by podman: it needs no daemon that all engines would end with, and what it started runs on
-//! without denvd. Its command line is the interface that stays the same from version to version.
+//! without denvd. Its command line is the interface that stays the same from version to version. It refuses to know why an
+//! engine is started.
 
 mod cdi;
 mod container;
@@ -48,18 +49,21 @@ const SHORT: Duration = Duration::from_secs(30);
 const SAID_BYTES: usize = 500;
 
 impl Podman {
-    /// None: there is none on the engine path or the `PATH`. Where a host is `accelerated`, containers must be able to get its
-    /// accelerators: else a release would be blamed for what the host lacks.
-    pub async fn find(path: &EnginePath, accelerated: bool) -> Result<Option<Podman>, PodmanError> {
-        let Some(program) = path.find("podman") else { return Ok(None) };
+    /// None: there is none on the engine path or the `PATH`.
+    pub fn find(path: &EnginePath) -> Option<Podman> {
+        Some(Podman { program: path.find("podman")?.into() })
+    }
+
+    /// Whether engines can be started by it. Where a host is `accelerated`, containers must be able to get its accelerators:
+    /// else a release would be blamed for what the host lacks.
+    pub async fn check(&self, accelerated: bool) -> Result<(), PodmanError> {
         if accelerated && !cdi::describes(cdi::FOLDERS, cdi::ACCELERATORS) {
             return Err(PodmanError::NoCdi);
         }
-        let podman = Podman { program: program.into() };
         // It looks at its storage and its runtime, and fails where it could start nothing.
-        let version = podman.call(["info", "--format", "{{.Version.Version}}"], SHORT).await?;
-        tracing::info!(program = %podman.program.display(), version = version.trim(), "engines may run in containers");
-        Ok(Some(podman))
+        let version = self.call(["info", "--format", "{{.Version.Version}}"], SHORT).await?;
+        tracing::info!(program = %self.program.display(), version = version.trim(), "engines may run in containers");
+        Ok(())
     }
 
     fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
@@ -92,13 +96,23 @@ impl Podman {
     }
 }
 
-/// What podman gave as the reason: its last line, which says most.
+/// What podman gave as the reason, for people.
 fn said(stderr: &[u8]) -> String {
+    shortened(&last_line(stderr))
+}
+
+/// Its last line, which says most.
+fn last_line(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("nothing");
-    let line = line.strip_prefix("Error: ").unwrap_or(line);
-    let end = (0..=SAID_BYTES.min(line.len())).rev().find(|end| line.is_char_boundary(*end)).unwrap_or(0);
-    if end < line.len() { format!("{}…", &line[..end]) } else { line.to_owned() }
+    line.strip_prefix("Error: ").unwrap_or(line).to_owned()
+}
+
+/// The end of it, where the cause stands.
+fn shortened(line: &str) -> String {
+    let begin = line.len().saturating_sub(SAID_BYTES);
+    let begin = (begin..=line.len()).find(|begin| line.is_char_boundary(*begin)).unwrap_or(0);
+    if begin > 0 { format!("…{}", &line[begin..]) } else { line.to_owned() }
 }
 
 #[cfg(test)]
@@ -109,6 +123,7 @@ mod tests {
     fn the_last_line_is_the_reason() {
         assert_eq!(said(b"Trying to pull\nError: no such image\n\n"), "no such image");
         assert_eq!(said(b""), "nothing");
-        assert!(said("é".repeat(600).as_bytes()).len() <= SAID_BYTES + 3);
+        let long = said(format!("{}: no space left on device", "é".repeat(600)).as_bytes());
+        assert!(long.len() <= SAID_BYTES + 3 && long.ends_with("no space left on device"), "{long}");
     }
 }

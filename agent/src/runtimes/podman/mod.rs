@@ -5,6 +5,7 @@
 mod cdi;
 mod container;
 mod images;
+mod mounts;
 
 use std::ffi::OsStr;
 use std::io;

@@ -29,13 +29,19 @@ pub struct Registry {
 }
 
 impl Containers {
-    /// None, where there is no podman: DENV_CONTAINERS names the folder that it was set up in.
+    /// None, where there is no podman: DENV_CONTAINERS names the folder that it was set up in. An error, where it starts nothing:
+    /// it needs root, and a kernel that lets it.
     pub fn create() -> anyhow::Result<Option<Self>> {
         let Some(set_up) = std::env::var_os("DENV_CONTAINERS").map(PathBuf::from) else { return Ok(None) };
         if !set_up.join("bin/podman").exists() {
             return Ok(None);
         }
-        Ok(Some(Containers { set_up, dir: tempfile::tempdir()?, hosts: BTreeSet::new() }))
+        let mut containers = Containers { set_up, dir: tempfile::tempdir()?, hosts: BTreeSet::new() };
+        containers.import("localhost/engine:probe", "probe")?;
+        let entrypoint = "--entrypoint=[\"simulated-engine\"]";
+        let run = ["run", "--rm", "--network=host", entrypoint, "localhost/engine:probe", "--help"];
+        containers.podman("builder", &run)?;
+        Ok(Some(containers))
     }
 
     /// A folder with the `podman` of `host`, to be put on its engine path.
@@ -96,8 +102,16 @@ impl Containers {
 
     /// An image with the simulated engine, and with `mark` in a file, so that it differs from others. Its name, by digest.
     pub fn push(&mut self, registry: &Registry, name: &str, mark: &str) -> anyhow::Result<String> {
+        let tag = format!("{}/{name}:{mark}", registry.address());
+        self.import(&tag, mark)?;
+        let digest = self.dir.path().join("digest");
+        self.podman("builder", &["push", "--quiet", "--digestfile", &digest.display().to_string(), &tag])?;
+        Ok(format!("{}/{name}@{}", registry.address(), fs::read_to_string(digest)?.trim()))
+    }
+
+    fn import(&mut self, tag: &str, mark: &str) -> anyhow::Result<()> {
         self.host("builder")?;
-        let rootfs = self.dir.path().join(format!("rootfs-{name}-{mark}"));
+        let rootfs = self.dir.path().join(format!("rootfs-{mark}"));
         let engine = programs()?.join("simulated-engine");
         for file in libraries(&engine)? {
             let path = rootfs.join(file.strip_prefix("/")?);
@@ -107,12 +121,10 @@ impl Containers {
         fs::create_dir_all(rootfs.join("usr/bin"))?;
         fs::copy(&engine, rootfs.join("usr/bin/simulated-engine"))?;
         fs::write(rootfs.join("mark"), mark)?;
-        let (archive, tag) = (rootfs.with_extension("tar"), format!("{}/{name}:{mark}", registry.address()));
+        let archive = rootfs.with_extension("tar");
         output(Command::new("tar").arg("-C").arg(&rootfs).arg("-cf").arg(&archive).arg("."))?;
-        self.podman("builder", &["import", "--quiet", &archive.display().to_string(), &tag])?;
-        let digest = self.dir.path().join("digest");
-        self.podman("builder", &["push", "--quiet", "--digestfile", &digest.display().to_string(), &tag])?;
-        Ok(format!("{}/{name}@{}", registry.address(), fs::read_to_string(digest)?.trim()))
+        self.podman("builder", &["import", "--quiet", &archive.display().to_string(), tag])?;
+        Ok(())
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
@@ -109,13 +108,11 @@ impl Images {
     /// Returns when `image` is here. Giving up the future ends the work on it.
     pub async fn prepare(self: Arc<Self>, image: String) -> Result<(), ImageError> {
         // What is here waits for nobody: an engine that ended must come back while the next release's image is pulled.
-        if self.has(&image).await? {
-            self.touch(&image);
+        if self.uses(&image).await? {
             return Ok(());
         }
         let _turn = self.turn.lock().await;
-        if self.has(&image).await? {
-            self.touch(&image);
+        if self.uses(&image).await? {
             return Ok(());
         }
         loop {
@@ -131,14 +128,18 @@ impl Images {
         Ok(())
     }
 
+    /// Whether it is here; then it counts as used now.
+    async fn uses(&self, image: &str) -> Result<bool, ImageError> {
+        let is_here = self.has(image).await?;
+        if is_here {
+            self.touch(image);
+        }
+        Ok(is_here)
+    }
+
     async fn has(&self, image: &str) -> Result<bool, ImageError> {
-        let mut asked = self.podman.command(["image", "exists", image]);
-        asked.stdout(Stdio::null()).kill_on_drop(true);
         let look = |source| ImageError::Look { image: image.to_owned(), source };
-        let ended = tokio::time::timeout(SHORT, asked.output()).await;
-        let slow = |_| PodmanError::Slow { verb: "image exists".to_owned(), seconds: SHORT.as_secs() };
-        let output =
-            ended.map_err(slow).map_err(look)?.map_err(|error| look(self.podman.cannot_run(error)))?;
+        let output = self.podman.output(["image", "exists", image], SHORT).await.map_err(look)?;
         match output.status.code() {
             Some(0) => Ok(true),
             Some(1) => Ok(false),

@@ -10,7 +10,7 @@ mod mounts;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,17 +79,26 @@ impl Podman {
         arguments: [&str; N],
         limit: Duration,
     ) -> Result<String, PodmanError> {
+        let output = self.output(arguments, limit).await?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Err(PodmanError::Failed { said: said(&output.stderr) })
+    }
+
+    /// What it printed, and its status, whatever that is.
+    async fn output<const N: usize>(
+        &self,
+        arguments: [&str; N],
+        limit: Duration,
+    ) -> Result<Output, PodmanError> {
         let mut command = self.command(arguments);
         let ended = tokio::time::timeout(limit, command.kill_on_drop(true).output());
         let output = ended.await.map_err(|_| PodmanError::Slow {
             verb: arguments.first().copied().unwrap_or_default().to_owned(),
             seconds: limit.as_secs(),
         })?;
-        let output = output.map_err(|source| self.cannot_run(source))?;
-        if output.status.success() {
-            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-        }
-        Err(PodmanError::Failed { said: said(&output.stderr) })
+        output.map_err(|source| self.cannot_run(source))
     }
 
     fn cannot_run(&self, source: io::Error) -> PodmanError {

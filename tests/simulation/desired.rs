@@ -1,6 +1,7 @@
 //! What other systems of this kind get wrong about desired state: each test is one such report, turned round.
 
-use denv_planner::Deployment;
+use denv_planner::{Deployment, Plan, Step, Subject, UnitRecord, vet};
+use denv_schema::UnitId;
 use denv_schema::api::RolloutAction;
 
 use crate::events::Event;
@@ -128,4 +129,30 @@ fn what_should_go_stays_on_the_books_until_it_is_seen_gone() {
     simulation.run(200);
     assert!(simulation.units().is_empty(), "{}", simulation.transcript());
     assert!(simulation.hosts.iter().all(|host| host.leftovers().is_empty()), "{}", simulation.transcript());
+}
+
+/// Even where the planner itself errs about one stage, which stands still then, and says so.
+#[test]
+fn what_would_break_one_stages_invariants_stops_no_other() {
+    let mut simulation = Simulation::new(two_stages(false), 27);
+    simulation.run(100);
+    simulation.apply(Event::Scale(1, 3));
+    let sound = simulation.plan();
+    assert!(!sound.steps.is_empty());
+    let of_first = simulation.records.units.iter().find(|(_, unit)| unit.stage == stage_id(0)).unwrap().0;
+    let mut planned = sound.clone();
+    planned.steps.insert(0, Step::StopUnit { unit: of_first.clone(), at: simulation.now });
+    let vetted = vet(&simulation.world(), planned);
+    assert_eq!(vetted.steps, sound.steps);
+    let said = vetted.waiting[&Subject::Stage(stage_id(0))].to_string();
+    assert!(said.contains(&format!("`{of_first}` would stop while gateways may use it")), "{said}");
+    assert_eq!(vetted.waiting.get(&Subject::Stage(stage_id(1))), None);
+    // Where each is sound by itself, and not beside the other, neither is trusted.
+    let start = |stage: usize| {
+        let like = simulation.records.units.values().find(|unit| unit.stage == stage_id(1)).unwrap();
+        let unit = UnitId::new(&stage_id(stage), 90);
+        Step::StartUnit { unit, record: UnitRecord { stage: stage_id(stage), ..(**like).clone() } }
+    };
+    let vetted = vet(&simulation.world(), Plan { steps: vec![start(0), start(1)], ..Plan::default() });
+    assert_eq!((vetted.steps, vetted.waiting.len()), (Vec::new(), 2));
 }

@@ -269,6 +269,23 @@ fn a_passed_gate_is_not_run_again_after_a_restart_and_a_lost_host_is_no_failure(
 }
 
 #[test]
+fn what_is_lost_while_a_gate_is_waited_for_is_replaced() {
+    let mut simulation = begun(PARITY, 1);
+    simulation.run(3);
+    while !deployment(&simulation).gates.trials.contains_key(&Part::Before) {
+        simulation.run(1);
+    }
+    simulation.apply(Event::Deaf(true));
+    let host = simulation.host_of_a_unit();
+    simulation.apply(Event::HostVanishes(host));
+    simulation.run(200);
+    assert_eq!(deployment(&simulation).phase, Phase::Gating, "{}", simulation.transcript());
+    let running = [("chat-good-0", 3), ("chat-good-1", 1)];
+    assert_eq!(simulation.running(), running, "one of them is out of reach\n{}", simulation.transcript());
+    assert_eq!(simulation.ready(), 2, "and the new one takes no traffic");
+}
+
+#[test]
 fn a_gate_can_be_left_at_any_point() {
     for seconds in 1..40 {
         for release in [None, Some(0), Some(1)] {

@@ -317,6 +317,30 @@ fn a_pause_for_a_failure_can_be_resumed() {
 }
 
 #[test]
+fn what_is_lost_during_a_pause_is_replaced_with_what_is_good() {
+    let mut shape = Shape::simple(4, 1, false);
+    shape.stages[0].bake = 60;
+    let mut simulation = Simulation::new(shape, 26);
+    simulation.run(200);
+    simulation.apply(Event::Release(0, 1));
+    simulation.run(40);
+    simulation.apply(Event::Action(0, RolloutAction::Pause));
+    assert_eq!(simulation.running(), [("chat-good-0", 1), ("chat-good-1", 1)], "{}", simulation.transcript());
+    let host = simulation.host_of_a_unit();
+    simulation.apply(Event::HostVanishes(host));
+    simulation.run(200);
+    assert!(simulation.waiting().contains("paused"), "{}", simulation.waiting());
+    let running = [("chat-good-0", 2), ("chat-good-1", 1)];
+    assert_eq!(simulation.running(), running, "one of them is out of reach\n{}", simulation.transcript());
+    assert_eq!(simulation.ready(), 2, "{}", simulation.transcript());
+    // It moves on where it was.
+    simulation.apply(Event::Action(0, RolloutAction::Resume));
+    simulation.apply(Event::HostReturns(host));
+    simulation.run(300);
+    assert_eq!(simulation.running(), [("chat-good-1", 2)], "{}", simulation.transcript());
+}
+
+#[test]
 fn with_no_gateway_heard_nothing_that_may_serve_leaves() {
     let mut simulation = Simulation::simple(2, 2, false, 10);
     simulation.run(100);

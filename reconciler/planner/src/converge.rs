@@ -103,6 +103,38 @@ pub(crate) fn converge(
     Progress { ready, done: done && !leaving && !failed }
 }
 
+/// What a deployment that has been stopped does: nothing moves on, what fails leaves, and what the stage then lacks is made
+/// up for with the release that is known to be good. Whoever decides may be hours away.
+pub(crate) fn stand(
+    pass: &mut Pass<'_>,
+    stage: &StageId,
+    spec: &StageSpec,
+    record: &StageRecord,
+    units: &[Unit<'_>],
+    goal: &Goal<'_>,
+) {
+    let active = units.iter().filter(|unit| unit.record.is_active());
+    let next = drain_failed(pass, record, active, record.repairs.not_before);
+    let Some(good) = goal.release else { return };
+    for (fleet, want) in &goal.units {
+        let here = Sorted::of(pass, spec, None, fleet, goal, units).others;
+        // What is withheld serves nobody, and may for long.
+        let serving = count(here.iter().filter(|unit| !unit.record.withheld));
+        let turn = Turn {
+            template: Some(good.digest),
+            stage,
+            spec,
+            units,
+            fleet,
+            want: *want,
+            target: *want,
+            back: false,
+            withheld: false,
+        };
+        begin(pass, &turn, &good, want.saturating_sub(serving), next);
+    }
+}
+
 /// A stage's ready units, and the least that must be left of them.
 struct Budget {
     ready: u32,
@@ -198,6 +230,16 @@ struct Turn<'a> {
     withheld: bool,
 }
 
+impl Turn<'_> {
+    /// How many units the batch leaves as they are. One that is withheld comes beside them all, where units surge.
+    fn leaves(&self) -> u32 {
+        match self.spec.rollout.strategy {
+            Strategy::Surge if self.withheld => self.want,
+            Strategy::Surge | Strategy::Auto | Strategy::Replace => self.want.saturating_sub(self.target),
+        }
+    }
+}
+
 /// What failed serves nobody: it leaves at once. Each failure of the good release makes the next try wait longer.
 pub(crate) fn drain_failed<'u, 'w: 'u>(
     pass: &mut Pass<'_>,
@@ -246,9 +288,9 @@ fn keep_rest(
     repair_at: Option<jiff::Timestamp>,
 ) {
     let Some(rest) = goal.rest else { return };
-    let kept = count(&sorted.mine).max(turn.target) + count(&sorted.others);
-    let turn = &Turn { withheld: false, ..*turn };
-    begin(pass, turn, &rest, turn.want.saturating_sub(kept), repair_at);
+    let beyond = count(&sorted.mine).saturating_sub(turn.target);
+    let lacking = turn.leaves().saturating_sub(beyond + count(&sorted.others));
+    begin(pass, &Turn { withheld: false, ..*turn }, &rest, lacking, repair_at);
 }
 
 /// Starts units of a release. False: there was no room for all of them.
@@ -309,7 +351,7 @@ fn drain_others(
     let ready_mine = count(sorted.mine.iter().filter(|unit| unit.is_ready()));
     let mut left = count(&sorted.others);
     for unit in order(pass.world, turn, sorted) {
-        if left <= turn.want.saturating_sub(turn.target) {
+        if left <= turn.leaves() {
             return;
         }
         // What remains, with what is ready of the new, must still be all that the fleet should have.

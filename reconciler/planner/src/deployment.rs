@@ -118,7 +118,7 @@ fn plan_stage(pass: &mut Pass<'_>, id: &StageId, spec: &StageSpec, units: &[Unit
             }
         }
         Some(deployment) if deployment.paused => {
-            converge::drain_failed(pass, record, units.iter().filter(|unit| unit.record.is_active()), None);
+            converge::stand(pass, id, spec, record, units, &stage.goal_of_good(false));
             let reason = deployment.reason.clone().unwrap_or_default();
             pass.wait(Subject::Stage(id.clone()), WaitingOn::Paused { reason });
         }
@@ -431,10 +431,14 @@ impl Stage<'_> {
     }
 
     fn to_good(&self, pass: &mut Pass<'_>, back: bool) -> Progress {
+        converge(pass, self.id, self.spec, self.record, self.units, &self.goal_of_good(back))
+    }
+
+    /// Nothing but the good release, if there is one.
+    fn goal_of_good(&self, back: bool) -> Goal<'_> {
         let release = self.good();
         let units = if release.is_some() { self.counts.clone() } else { BTreeMap::new() };
-        let goal = Goal { release, rest: None, size: units.values().sum(), units, back, withheld: false };
-        converge(pass, self.id, self.spec, self.record, self.units, &goal)
+        Goal { release, rest: None, size: units.values().sum(), units, back, withheld: false }
     }
 }
 

@@ -27,6 +27,7 @@
 //! | `routes` | what gateways are told |
 //! | `wake` | when to plan again even if nothing is heard |
 //! | `checker` | whether a plan keeps the invariants |
+//! | `vet` | which stages' parts of a plan may be carried out |
 //! | `promotion` | when a proven release passes to the next stage by itself |
 //! | `forecast` | what would happen, by running all of these forward in imagined time |
 
@@ -54,6 +55,7 @@ mod snapshot;
 mod status;
 mod strangers;
 mod trial;
+mod vet;
 mod waiting;
 mod wake;
 mod world;
@@ -71,5 +73,6 @@ pub use routes::{knows_what_serves, routes};
 pub use snapshot::Snapshot;
 pub use status::{Fault, UnitStatus, status};
 pub use trial::{AlarmObserved, Asked, AskedPrefill, AskedUnit, Ended, Gates, Part, Trial, TrialObserved};
+pub use vet::vet;
 pub use waiting::{NoRoom, NotPrepared, WaitingOn};
 pub use world::{GatewayObserved, HostObserved, Observed, World};

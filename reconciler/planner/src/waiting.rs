@@ -76,6 +76,10 @@ pub enum WaitingOn {
     Paused {
         reason: String,
     },
+    /// What was planned for it would break an invariant, so none of it is done.
+    Unsound {
+        said: String,
+    },
     Held {
         release: Name,
         at: Option<Name>,
@@ -226,6 +230,7 @@ impl WaitingOn {
             | WaitingOn::Stop { .. }
             | WaitingOn::Units { .. }
             | WaitingOn::Paused { .. }
+            | WaitingOn::Unsound { .. }
             | WaitingOn::Held { .. }
             | WaitingOn::Unhealthy { .. } => None,
         }
@@ -285,6 +290,11 @@ impl fmt::Display for WaitingOn {
                     "paused: {reason}; go on with `denv rollout resume`, go back with `denv rollout abort`"
                 )
             }
+            WaitingOn::Unsound { said } => write!(
+                f,
+                "stands still, because what was planned would break an invariant: {said}. The fault is denv's own: report it \
+                 with what `denv snapshot` says"
+            ),
             WaitingOn::Held { release, at, reason } => held(f, release, at.as_ref(), reason),
             WaitingOn::Repair { failures, until } => {
                 write!(f, "{failures} units failed in a row; the next is tried at {until}")

@@ -4,11 +4,14 @@
 
 mod execute;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use denv_planner::actions::{Refusal, act, scale};
-use denv_planner::{Observed, Plan, Records, World, checker, knows_what_serves, plan, routes};
+use denv_planner::{
+    Observed, Plan, Records, Subject, WaitingOn, World, knows_what_serves, plan, routes, vet,
+};
 use denv_schema::api::{Level, RolloutRequest, ScaleRequest};
 use denv_schema::wire::{CommandOutcome, CommandResult, Term};
 use denv_schema::{Catalog, Name, StageId};
@@ -76,6 +79,9 @@ const STORE_RETRY: Duration = Duration::from_secs(1);
 /// itself, and is stopped before it does harm.
 const MOST_ROUNDS: usize = 1_000;
 
+/// Between plans while a part of one would break an invariant.
+const UNSOUND_RETRY: jiff::SignedDuration = jiff::SignedDuration::from_secs(5);
+
 impl Orchestrator {
     /// Runs until another process leads, or everything it listens to is gone.
     pub async fn run(mut self) -> Result<(), StoreError> {
@@ -127,33 +133,17 @@ impl Orchestrator {
             self.publish(None, self.observation.snapshot(), Plan::default(), None);
             return Ok(None);
         };
+        let mut told = unsound(&self.state.borrow().plan);
         for _ in 0..MOST_ROUNDS {
             // Records and catalog are read before observed, so a finished step never looks undone.
             let observed = self.observation.snapshot();
             let now = Timestamp::now();
             let world = World { catalog: &catalog, records: &self.records, observed: &observed, now };
-            let planned = plan(&world);
-            let violations = checker::check(&world, &planned);
-            if !violations.is_empty() {
-                let said = violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-                let message = format!("a plan was stopped because it would break an invariant: {said}");
-                tracing::error!("{message}");
-                let event =
-                    Event { at: now, subject: "control plane".to_owned(), level: Level::Warning, message };
-                // Told once, however often it is tried.
-                if self.state.borrow().problem.as_ref() != Some(&event.message) {
-                    self.store.note(&event).await?;
-                }
-                self.publish(
-                    Some(&catalog),
-                    observed,
-                    Plan { steps: Vec::new(), ..planned },
-                    Some(event.message),
-                );
-                return Ok(Some(now + jiff::SignedDuration::from_secs(5)));
-            }
+            let planned = vet(&world, plan(&world));
+            let is_unsound = self.tell_of_unsound(&planned, &mut told, now).await?;
             if planned.steps.is_empty() {
-                let wake_at = planned.wake_at;
+                let again = is_unsound.then(|| now + UNSOUND_RETRY);
+                let wake_at = planned.wake_at.into_iter().chain(again).min();
                 self.queues.prefetch(&planned.prefetch);
                 self.publish(Some(&catalog), observed, planned, None);
                 return Ok(wake_at);
@@ -165,6 +155,23 @@ impl Orchestrator {
         tracing::error!("{problem}");
         self.publish(Some(&catalog), self.observation.snapshot(), Plan::default(), Some(problem));
         Ok(Some(Timestamp::now() + jiff::SignedDuration::from_secs(5)))
+    }
+
+    /// Whether parts of a plan would break an invariant. Each is told once, however often it is planned.
+    async fn tell_of_unsound(
+        &self,
+        planned: &Plan,
+        told: &mut BTreeMap<Subject, WaitingOn>,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let found = unsound(planned);
+        for (subject, on) in found.iter().filter(|(subject, on)| told.get(subject) != Some(on)) {
+            let (subject, message) = (subject.to_string(), on.to_string());
+            tracing::error!("{subject} {message}");
+            self.store.note(&Event { at, subject, level: Level::Warning, message }).await?;
+        }
+        *told = found;
+        Ok(!told.is_empty())
     }
 
     /// After a write of which nobody knows whether it was done, the store is asked.
@@ -247,4 +254,10 @@ impl Orchestrator {
             self.queues.wake(&host);
         }
     }
+}
+
+/// What of a plan stands still because it would break an invariant.
+fn unsound(plan: &Plan) -> BTreeMap<Subject, WaitingOn> {
+    let waiting = plan.waiting.iter().filter(|(_, on)| matches!(on, WaitingOn::Unsound { .. }));
+    waiting.map(|(subject, on)| (subject.clone(), on.clone())).collect()
 }

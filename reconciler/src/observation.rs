@@ -128,7 +128,8 @@ impl Observation {
             state.streams += 1;
             let stream = state.streams;
             state.gateways_speaking.insert(name.clone(), stream);
-            let observed = GatewayObserved { connected: true, last_seen: now, version, report };
+            let first_heard = state.observed.gateways.get(name).map_or(now, |known| known.first_heard);
+            let observed = GatewayObserved { connected: true, first_heard, last_seen: now, version, report };
             state.observed.gateways.insert(name.clone(), observed);
             state.unsaved_gateways.insert(name.clone());
             stream

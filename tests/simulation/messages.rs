@@ -46,8 +46,10 @@ impl Simulation {
                 self.quiet_until = None;
             } else if !off && !gateway.linked && soon {
                 gateway.linked = true;
+                let known = self.observed.gateways.get(&gateway.name);
                 let observed = GatewayObserved {
                     connected: true,
+                    first_heard: known.map_or(now, |known| known.first_heard),
                     last_seen: now,
                     version: "0".to_owned(),
                     report: gateway.report(),

@@ -117,9 +117,86 @@ fn what_was_on_its_way_out_goes_out() {
     };
     assert!(draining(&simulation), "{}", simulation.transcript());
     simulation.apply(Event::StoreLost);
-    simulation.run(20);
+    simulation.run(80);
     assert_eq!(simulation.records.units.len(), 1, "{}", simulation.transcript());
     simulation.busy = false;
     simulation.run(100);
     assert_eq!(simulation.unsettled(), None);
+}
+
+/// A gateway that nobody knows of any more serves on from what it last knew.
+#[test]
+fn what_a_gateway_may_send_to_that_is_not_known_any_more_does_not_stop() {
+    let mut shape = Shape::simple(3, 2, false);
+    shape.gateways = 2;
+    let mut simulation = Simulation::new(shape, 106);
+    simulation.run(100);
+    let before = simulation.units();
+    simulation.apply(Event::GatewayVanishes(1));
+    simulation.run(5);
+    simulation.apply(Event::StoreLost);
+    simulation.apply(Event::Release(0, 1));
+    simulation.run(50);
+    // Those that leave are out of the rotation of the gateway that is heard, and run on for the other.
+    let running = simulation.serving();
+    assert!(
+        before.iter().all(|unit| running.contains(&(MemberId::new(unit, 0), 1))),
+        "{}",
+        simulation.transcript()
+    );
+    assert!(simulation.waiting().contains("gateways that may send to it"), "{}", simulation.waiting());
+    // It is taken for dead in the end, and is as if new when it returns.
+    simulation.run(200);
+    assert_eq!(simulation.running(), [("chat-good-1", 2)], "{}", simulation.transcript());
+    simulation.apply(Event::GatewayReturns(1));
+    simulation.run(50);
+    assert_eq!(simulation.unsettled(), None);
+}
+
+#[test]
+fn where_no_gateway_is_known_any_more_nothing_that_serves_leaves() {
+    let mut simulation = Simulation::simple(3, 2, false, 107);
+    simulation.run(100);
+    let before = simulation.units();
+    simulation.apply(Event::GatewayVanishes(0));
+    simulation.run(5);
+    simulation.apply(Event::StoreLost);
+    simulation.apply(Event::Release(0, 1));
+    simulation.run(300);
+    assert!(before.iter().all(|unit| simulation.units().contains(unit)), "{}", simulation.transcript());
+    assert!(simulation.waiting().contains("connect those there are"), "{}", simulation.waiting());
+    simulation.apply(Event::GatewayReturns(0));
+    simulation.run(200);
+    assert_eq!(simulation.running(), [("chat-good-1", 2)], "{}", simulation.transcript());
+    assert_eq!(simulation.unsettled(), None);
+}
+
+/// What cannot be adopted is ended only once no gateway sends to it, whatever is started beside it meanwhile.
+#[test]
+fn what_no_host_of_the_manifests_runs_serves_on_until_no_gateway_sends_to_it() {
+    let mut simulation = Simulation::simple(4, 1, false, 108);
+    simulation.run(100);
+    let host = simulation.host_of_a_unit();
+    simulation.apply(Event::StoreLost);
+    simulation.apply(Event::HostRemoved(host));
+    // That it is stopped while a gateway sends to it is caught at each step.
+    simulation.run(300);
+    assert_eq!(simulation.hosts[host].leftovers().len(), 0, "{}", simulation.transcript());
+    assert_eq!(simulation.unsettled(), None);
+}
+
+/// A name that a host was heard to run, and that is away just now, is not given again.
+#[test]
+fn a_name_is_not_given_again_while_its_host_is_away() {
+    let mut simulation = Simulation::simple(3, 1, false, 109);
+    simulation.run(3);
+    let host = simulation.host_of_a_unit();
+    simulation.apply(Event::StoreLost);
+    simulation.run(6);
+    simulation.apply(Event::DenvdRestarts(host, 8));
+    simulation.run(200);
+    assert_eq!(simulation.unsettled(), None);
+    for host in &simulation.hosts {
+        assert!(host.starts.values().all(|starts| *starts == 1), "{}", simulation.transcript());
+    }
 }

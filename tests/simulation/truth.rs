@@ -7,6 +7,7 @@ use denv_schema::wire::Generation;
 use denv_schema::{MemberId, UnitId};
 use jiff::Timestamp;
 
+use crate::host::Host;
 use crate::world::Simulation;
 
 #[derive(Default)]
@@ -116,8 +117,12 @@ impl Simulation {
         }
         let (Step::DrainUnit { unit, .. } | Step::RestartUnit { unit, .. }) = step else { return };
         let Some(record) = self.records.units.get(unit) else { return };
-        // What its provider takes back ends whatever denv does.
-        if self.hosts.iter().any(|host| host.reclaim.is_some() && record.is_on(&host.name)) {
+        // What its provider takes back ends whatever denv does; so does what was, as far as denv has heard.
+        let is_taken = |host: &Host| {
+            let heard = self.observed.hosts.get(&host.name).and_then(|known| known.report.reclaim);
+            host.reclaim.or(heard).is_some()
+        };
+        if self.hosts.iter().any(|host| record.is_on(&host.name) && is_taken(host)) {
             return;
         }
         let patience = 2 * i64::try_from(self.lag).unwrap() + 4;

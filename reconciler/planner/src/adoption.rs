@@ -19,6 +19,8 @@ use crate::world::World;
 
 /// Others that may run units of the stage have dialled in by then.
 const OTHERS_HEARD: SignedDuration = SignedDuration::from_secs(30);
+/// A gateway that has not dialled in by then is taken for dead. Which there are was lost with the records.
+const GATEWAYS_HEARD: SignedDuration = SignedDuration::from_secs(60);
 
 /// The orphans whose records can be made anew, and the steps that do it.
 pub(crate) fn adopt(
@@ -70,8 +72,13 @@ fn explain<'w>(
     let generation = members.values().next()?.report.generation;
     let fleet = &world.catalog.hosts.get(members.values().next()?.host)?.fleet;
     let mut places = Vec::new();
-    for (_, Stranger { host, report, .. }) in members.iter().filter(|(rank, _)| **rank < ranks) {
-        let is_whole = report.generation == generation && report.state != MemberState::Stopping;
+    for (_, Stranger { host, is_heard, member, report }) in members.iter().filter(|(rank, _)| **rank < ranks)
+    {
+        let is_ended = || world.records.pending.contains(&strangers::stop(member, generation).id);
+        let is_whole = *is_heard
+            && !is_ended()
+            && report.generation == generation
+            && report.state != MemberState::Stopping;
         let is_of_fleet = world.catalog.hosts.get(*host).is_some_and(|host| host.fleet == *fleet);
         let claim = report.claim.as_ref().filter(|_| is_whole && is_of_fleet)?;
         places.push(MemberPlace {
@@ -173,6 +180,11 @@ impl StageRecord {
     /// Until when others may still tell of units whose records were lost.
     pub(crate) fn others_heard(&self) -> Option<Timestamp> {
         Some(self.rebuilt?.since + OTHERS_HEARD)
+    }
+
+    /// Until when a gateway that nobody knows of may send to units whose records were lost.
+    pub(crate) fn gateways_heard(&self) -> Option<Timestamp> {
+        Some(self.rebuilt?.since + GATEWAYS_HEARD)
     }
 }
 

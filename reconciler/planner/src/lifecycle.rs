@@ -7,7 +7,7 @@ use denv_schema::{Name, UnitId};
 
 use crate::pass::{Pass, Unit};
 use crate::plan::{Step, Subject};
-use crate::records::{MemberRecord, UnitPhase, UnitRecord};
+use crate::records::{MemberRecord, StageRecord, UnitPhase, UnitRecord};
 use crate::status::{UnitStatus, is_gone, laggard, start_deadline};
 use crate::waiting::WaitingOn;
 use crate::world::{World, signed};
@@ -70,6 +70,10 @@ pub(crate) fn drained(
     unit: &UnitRecord,
     rollout: &Rollout,
 ) -> Result<(), WaitingOn> {
+    let heard = world.records.stages.get(&unit.stage).and_then(StageRecord::gateways_heard);
+    if let Some(until) = heard.filter(|until| world.now < *until) {
+        return Err(WaitingOn::Recovery { until });
+    }
     let until = unit.since + signed(rollout.drain_timeout.get());
     let mut inflight = 0;
     let mut unconfirmed: Vec<Name> = Vec::new();

@@ -88,7 +88,7 @@ impl<'w> Pass<'w> {
 
     /// Where records were lost, what is decided changes when nobody is waited for any more.
     pub(crate) fn await_the_unheard(&mut self) {
-        if !self.orphaned.is_empty() || !knows_what_serves(self.world) {
+        if !self.strangers.is_empty() || !knows_what_serves(self.world) {
             self.wake(strangers::gateways_heard(self.world));
             self.wake(strangers::all_heard(self.world));
         }

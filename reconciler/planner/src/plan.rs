@@ -149,6 +149,7 @@ pub enum Step {
         host: Name,
         member: MemberId,
         generation: Generation,
+        at: Timestamp,
     },
 }
 
@@ -202,7 +203,7 @@ impl Records {
                 self.stages.entry(stage.clone()).or_default().repairs = crate::records::Repairs::default();
             }
             Step::StartUnit { unit, record } => {
-                self.give_number(unit);
+                self.give_number(unit, record.created);
                 self.units.insert(unit.clone(), record.clone().into());
             }
             Step::AdoptUnit { unit, record, at } => self.adopt(unit, record, *at),
@@ -248,15 +249,15 @@ impl Records {
                 record.since = *at;
             }),
             Step::ForgetUnit { unit } => drop(self.units.remove(unit)),
-            Step::EndStranger { unit, member, generation, .. } => {
-                self.give_number(unit);
+            Step::EndStranger { unit, member, generation, at, .. } => {
+                self.give_number(unit, *at);
                 self.pending.insert(crate::strangers::stop(member, *generation).id);
             }
         }
     }
 
     fn adopt(&mut self, unit: &UnitId, record: &UnitRecord, at: Timestamp) {
-        self.give_number(unit);
+        self.give_number(unit, at);
         let stage = self.stages.entry(record.stage.clone()).or_default();
         let rebuilt = stage.rebuilt.get_or_insert(Rebuilt { since: at, below: 0 });
         rebuilt.below = rebuilt.below.max(stage.next_unit + Rebuilt::UNSEEN);
@@ -264,10 +265,14 @@ impl Records {
         self.units.insert(unit.clone(), Arc::new(record.clone()));
     }
 
-    /// No other unit gets the number of this one.
-    fn give_number(&mut self, unit: &UnitId) {
+    /// No other unit gets the number of this one. Numbers that are left out were given by records that are lost.
+    fn give_number(&mut self, unit: &UnitId, at: Timestamp) {
         let Some((stage, number)) = unit.parts() else { return };
         let record = self.stages.entry(stage).or_default();
+        if number > record.next_unit {
+            let rebuilt = record.rebuilt.get_or_insert(Rebuilt { since: at, below: 0 });
+            rebuilt.below = rebuilt.below.max(number);
+        }
         record.next_unit = record.next_unit.max(number + 1);
     }
 
@@ -406,7 +411,7 @@ impl Step {
                 let commands = after.units.get(unit).into_iter().flat_map(|unit| unit.commands());
                 commands.map(|(host, command)| (host.clone(), unit.clone(), command)).collect()
             }
-            Step::EndStranger { unit, host, member, generation } => {
+            Step::EndStranger { unit, host, member, generation, .. } => {
                 vec![(host.clone(), unit.clone(), crate::strangers::stop(member, *generation))]
             }
             Step::OpenDeployment { .. }

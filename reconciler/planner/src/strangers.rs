@@ -12,17 +12,19 @@ use crate::plan::Step;
 use crate::records::{Rebuilt, Records, UnitRecord};
 use crate::world::World;
 
-/// After the start of a process everybody who can has dialled in by then.
+/// After the start of a process everybody who can has dialled in by then; and other gateways after the first.
 const ALL_HEARD: SignedDuration = SignedDuration::from_secs(60);
 /// Hosts that are there have dialled in by then.
 const HOSTS_HEARD: SignedDuration = SignedDuration::from_secs(5);
 /// Gateways that are there have dialled in by then.
 const GATEWAYS_HEARD: SignedDuration = SignedDuration::from_secs(20);
 
-/// A member that no record knows, on a host that is connected.
+/// A member that no record knows, as its host last said.
 #[derive(Clone, Copy)]
 pub(crate) struct Stranger<'w> {
     pub host: &'w Name,
+    /// Whether its host is connected, and says so now.
+    pub is_heard: bool,
     pub member: &'w MemberId,
     pub report: &'w MemberReport,
 }
@@ -32,10 +34,11 @@ pub(crate) fn of<'w>(world: &World<'w>) -> Vec<Stranger<'w>> {
     let members = |unit: &'w Arc<UnitRecord>| unit.members.iter().map(|member| (&member.host, &member.id));
     let known: BTreeSet<(&Name, &MemberId)> = world.records.units.values().flat_map(members).collect();
     let mut found = Vec::new();
-    for (host, observed) in world.observed.hosts.iter().filter(|(_, observed)| observed.connected) {
+    for (host, observed) in &world.observed.hosts {
         let running = observed.report.members.iter().filter(|(_, it)| it.state != MemberState::Stopped);
         let strangers = running.filter(|(member, _)| !known.contains(&(host, *member)));
-        found.extend(strangers.map(|(member, report)| Stranger { host, member, report }));
+        let is_heard = observed.connected;
+        found.extend(strangers.map(|(member, report)| Stranger { host, is_heard, member, report }));
     }
     found
 }
@@ -107,14 +110,16 @@ pub(crate) fn hosts_heard(world: &World<'_>) -> Timestamp {
 
 /// When nobody who may still dial in is waited for any more.
 pub(crate) fn all_heard(world: &World<'_>) -> Timestamp {
-    world.observed.since + ALL_HEARD
+    // They may all have been away for long, and come back one after the other.
+    let first = world.observed.gateways.values().map(|gateway| gateway.first_heard).min();
+    first.map_or(world.observed.since, |first| first.max(world.observed.since)) + ALL_HEARD
 }
 
 /// What is to end of them: what denv knows it gave up, because its number was given and will not be again; and of orphans
 /// that could not be adopted what serves nobody. Nothing else ends.
 pub(crate) fn reap(world: &World<'_>, strangers: &[Stranger<'_>], adopted: &BTreeSet<UnitId>) -> Vec<Step> {
     let mut steps = Vec::new();
-    for Stranger { host, member, report } in strangers {
+    for Stranger { host, member, report, .. } in strangers.iter().filter(|stranger| stranger.is_heard) {
         let Some((unit, _)) = member.parts().filter(|(unit, _)| !adopted.contains(unit)) else { continue };
         let Some((stage, number)) = unit.parts() else { continue };
         let known = traffic(world, &unit, report.generation).is_none_or(|traffic| traffic.known);
@@ -133,6 +138,7 @@ pub(crate) fn reap(world: &World<'_>, strangers: &[Stranger<'_>], adopted: &BTre
                 host: (*host).clone(),
                 member: (*member).clone(),
                 generation: report.generation,
+                at: world.now,
             });
         }
     }

@@ -239,13 +239,14 @@ impl WaitingOn {
 
 impl fmt::Display for WaitingOn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names =
-            |names: &[Name]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         match self {
             WaitingOn::Room(missing) => missing.fmt(f),
             WaitingOn::Prefetch(not_prepared) => not_prepared.fmt(f),
             WaitingOn::Recovery { until } => {
-                write!(f, "hosts that may run it already are heard until {until}")
+                write!(
+                    f,
+                    "hosts that may run it already, and gateways that may send to it, are heard until {until}"
+                )
             }
             WaitingOn::Ports { host } => {
                 write!(f, "all ports for members are taken on `{host}`; move units away from it")
@@ -258,12 +259,7 @@ impl fmt::Display for WaitingOn {
                 "{silent} of {known} hosts are silent at once, so denv suspects its own network and replaces nothing; \
                  bring them back, or remove the Host manifests of those that are gone"
             ),
-            WaitingOn::SilentGateways { gateways, until } => write!(
-                f,
-                "no gateway is connected, so nobody can say what serves, and nothing that may be serving leaves; \
-                 bring {} back (at {until} they count as taken away)",
-                names(gateways)
-            ),
+            WaitingOn::SilentGateways { gateways, until } => deaf(f, gateways, *until),
             WaitingOn::Host { host, until } => silent(f, host, *until),
             WaitingOn::Start { host, doing, until } => {
                 write!(f, "{doing} on `{host}`, until {until} at the latest")
@@ -337,6 +333,22 @@ impl fmt::Display for WaitingOn {
             }
         }
     }
+}
+
+fn deaf(f: &mut fmt::Formatter<'_>, gateways: &[Name], until: Timestamp) -> fmt::Result {
+    let bring = match gateways.is_empty() {
+        true => "connect those there are".to_owned(),
+        false => format!("bring {} back", names(gateways)),
+    };
+    write!(
+        f,
+        "no gateway is connected, so nobody can say what serves, and nothing that may be serving leaves; {bring} (at {until} \
+         they count as taken away)"
+    )
+}
+
+fn names(names: &[Name]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 fn silent(f: &mut fmt::Formatter<'_>, host: &Name, until: Option<Timestamp>) -> fmt::Result {

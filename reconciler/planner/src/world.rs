@@ -56,6 +56,9 @@ pub struct HostObserved {
 #[serde(rename_all = "camelCase")]
 pub struct GatewayObserved {
     pub connected: bool,
+    /// When these records first heard of it.
+    #[serde(default)]
+    pub first_heard: Timestamp,
     pub last_seen: Timestamp,
     pub version: String,
     pub report: GatewayReport,
@@ -119,13 +122,16 @@ impl<'w> World<'w> {
     }
 
     /// When all gateways there are have been silent long enough to be forgotten, if they are silent and may not be
-    /// forgotten yet. They may well be serving from what they last knew, and nobody can say to what.
+    /// forgotten yet. They may well be serving from what they last knew, and nobody can say to what. Where records were lost,
+    /// so was which gateways there are.
     pub(crate) fn deaf_until(&self) -> Option<Timestamp> {
         let forgotten = |gateway: &GatewayObserved| {
             gateway.last_seen.max(self.observed.since) + signed(GATEWAY_FORGOTTEN_AFTER)
         };
         let gateways = || self.observed.gateways.values();
-        let until = gateways().map(forgotten).max()?;
+        let rebuilt = || self.records.stages.values().filter_map(|stage| stage.rebuilt);
+        let lost = || rebuilt().map(|rebuilt| rebuilt.since + signed(GATEWAY_FORGOTTEN_AFTER)).max();
+        let until = gateways().map(forgotten).max().or_else(lost)?;
         (until > self.now && !gateways().any(|gateway| gateway.connected)).then_some(until)
     }
 

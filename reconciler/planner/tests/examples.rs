@@ -55,6 +55,7 @@ fn observed(catalog: &Catalog) -> Observed {
     }
     let gateway = GatewayObserved {
         connected: true,
+        first_heard: now(),
         last_seen: now(),
         version: String::new(),
         report: GatewayReport::default(),

@@ -77,6 +77,7 @@ impl Scene {
         };
         let gateway = GatewayObserved {
             connected: true,
+            first_heard: now,
             last_seen: now,
             version: String::new(),
             report: GatewayReport::default(),

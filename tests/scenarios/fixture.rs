@@ -99,7 +99,11 @@ spec:
 
     /// Waits until the stage runs `release` and nothing else.
     pub async fn ready(&self, release: &str) {
-        self.stage_until(STAGE, &format!("two ready units of {release}"), PATIENCE, |view| {
+        self.ready_within(PATIENCE, release).await;
+    }
+
+    pub async fn ready_within(&self, patience: Duration, release: &str) {
+        self.stage_until(STAGE, &format!("two ready units of {release}"), patience, |view| {
             let of_release =
                 view.units.iter().all(|unit| unit.release.as_str() == release && unit.status == "ready");
             let is_good = view.good.as_ref().is_some_and(|good| good.as_str() == release);

@@ -4,12 +4,14 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use denv_schema::launch::HandOver;
 use denv_schema::wire::RequestOutcome;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use support::ingress::{Engine, STREAM_HEAD, Step, USUAL, chunk, framed, respond};
 use support::{ASK, ASK_STREAM, World};
@@ -43,6 +45,13 @@ async fn until_left(engine: &Engine, times: u32) {
     let mut left = engine.left.subscribe();
     let seen = left.wait_for(|left| *left == times);
     tokio::time::timeout(Duration::from_secs(10), seen).await.expect("the client's leaving is seen").unwrap();
+}
+
+/// What ends at once may end before another is asked, who then never hears of it.
+async fn until_asked(engine: &Engine, times: usize) {
+    while engine.asked().len() < times {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 #[tokio::test]
@@ -131,9 +140,13 @@ async fn what_the_prefill_member_refuses_reaches_the_client_at_once() {
     for (hand_over, writes) in [(VLLM, 0), (sglang(), 1)] {
         let world = World::with_pairs(1, hand_over).await;
         let [prefill, decode] = [&world.hosts[0].engine, &world.hosts[1].engine];
-        prefill.then([respond("400 Bad Request", "", TOO_LONG)]);
+        let goes_on = Arc::new(Semaphore::new(0));
+        prefill.then([Step::Await(Arc::clone(&goes_on)), respond("400 Bad Request", "", TOO_LONG)]);
         decode.then([Step::UntilLeft]);
-        let answered = world.chat(ASK).await;
+        let (answered, ()) = tokio::join!(world.chat(ASK), async {
+            until_asked(decode, writes).await;
+            goes_on.add_permits(1);
+        });
         assert_eq!((answered.status, answered.text.as_str()), (400, TOO_LONG));
         if writes > 0 {
             until_left(decode, 1).await;
@@ -189,13 +202,19 @@ async fn both_are_asked_at_once_and_a_prefill_member_that_dies_ends_the_others_w
     let room = |host: usize| asked(&world.hosts[host].engine)[0]["bootstrap_room"].as_u64().unwrap();
     assert!(room(0) != room(2) && room(0) < 1 << 63);
 
-    world.hosts[0].engine.then([Step::Close]);
-    world.hosts[1].engine.then([Step::UntilLeft]);
-    for _ in 0..2 {
-        let answered = world.chat(ASK).await;
+    let goes_on = Arc::new(Semaphore::new(0));
+    let decode = &world.hosts[1].engine;
+    let times = decode.asked().len() + 1;
+    world.hosts[0].engine.then([Step::Await(Arc::clone(&goes_on)), Step::Close]);
+    decode.then([Step::UntilLeft]);
+    let (answers, ()) = tokio::join!(async { [world.chat(ASK).await, world.chat(ASK).await] }, async {
+        until_asked(decode, times).await;
+        goes_on.add_permits(1);
+    });
+    for answered in answers {
         assert_eq!((answered.status, answered.text.as_str()), (200, USUAL));
     }
-    until_left(&world.hosts[1].engine, 1).await;
+    until_left(decode, 1).await;
     world.records(4).await;
 }
 

@@ -185,6 +185,22 @@ fn what_no_host_of_the_manifests_runs_serves_on_until_no_gateway_sends_to_it() {
     assert_eq!(simulation.unsettled(), None);
 }
 
+/// A gateway that was taken away since then holds nothing up.
+#[test]
+fn what_can_not_be_adopted_ends_also_when_a_gateway_is_gone_for_good() {
+    let mut shape = Shape::simple(4, 1, false);
+    shape.gateways = 2;
+    let mut simulation = Simulation::new(shape, 110);
+    simulation.run(100);
+    let host = simulation.host_of_a_unit();
+    simulation.apply(Event::StoreLost);
+    simulation.apply(Event::HostRemoved(host));
+    simulation.run(10);
+    simulation.apply(Event::GatewayDies(1));
+    simulation.run(300);
+    assert_eq!(simulation.hosts[host].leftovers().len(), 0, "{}", simulation.transcript());
+}
+
 /// A name that a host was heard to run, and that is away just now, is not given again.
 #[test]
 fn a_name_is_not_given_again_while_its_host_is_away() {

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::plan::Step;
 use crate::records::{Rebuilt, Records, UnitRecord};
-use crate::world::World;
+use crate::world::{GatewayObserved, World};
 
 /// After the start of a process everybody who can has dialled in by then; and other gateways after the first.
 const ALL_HEARD: SignedDuration = SignedDuration::from_secs(60);
@@ -122,14 +122,12 @@ pub(crate) fn reap(world: &World<'_>, strangers: &[Stranger<'_>], adopted: &BTre
     for Stranger { host, member, report, .. } in strangers.iter().filter(|stranger| stranger.is_heard) {
         let Some((unit, _)) = member.parts().filter(|(unit, _)| !adopted.contains(unit)) else { continue };
         let Some((stage, number)) = unit.parts() else { continue };
-        let known = traffic(world, &unit, report.generation).is_none_or(|traffic| traffic.known);
         let ends = if is_orphan(world.records, &stage, number) {
-            let mut gateways = world.observed.gateways.values().peekable();
-            let all_speak = gateways.peek().is_some() && gateways.all(|gateway| gateway.connected);
-            world.now >= all_heard(world) && all_speak && !known
+            world.now >= all_heard(world) && is_let_go(world, &unit, report.generation)
         } else {
             // One of the same name may be recorded elsewhere.
-            !known || !world.records.units.contains_key(&unit)
+            let is_known = || traffic(world, &unit, report.generation).is_none_or(|traffic| traffic.known);
+            !world.records.units.contains_key(&unit) || !is_known()
         };
         let is_on_its_way = || world.records.pending.contains(&stop(member, report.generation).id);
         if ends && report.state != MemberState::Stopping && !is_on_its_way() {
@@ -143,6 +141,15 @@ pub(crate) fn reap(world: &World<'_>, strangers: &[Stranger<'_>], adopted: &BTre
         }
     }
     steps
+}
+
+/// Whether all gateways that are alive say that they do not know the unit, in its generation.
+fn is_let_go(world: &World<'_>, unit: &UnitId, generation: Generation) -> bool {
+    let mut live = world.live_gateways().peekable();
+    let knows = |gateway: &GatewayObserved| {
+        gateway.report.units.get(unit).is_some_and(|report| report.generation == generation)
+    };
+    live.peek().is_some() && live.all(|(_, gateway)| gateway.connected && !knows(gateway))
 }
 
 pub(crate) fn stop(member: &MemberId, generation: Generation) -> Command {

@@ -15,12 +15,10 @@ use crate::plan::Step;
 use crate::records::{Good, MemberRecord, Rebuilt, StageRecord, UnitPhase, UnitRecord};
 use crate::strangers::{self, Orphan, Stranger, traffic};
 use crate::waiting::WaitingOn;
-use crate::world::World;
+use crate::world::{GATEWAY_LOST_AFTER, World, signed};
 
 /// Others that may run units of the stage have dialled in by then.
 const OTHERS_HEARD: SignedDuration = SignedDuration::from_secs(30);
-/// A gateway that has not dialled in by then is taken for dead. Which there are was lost with the records.
-const GATEWAYS_HEARD: SignedDuration = SignedDuration::from_secs(60);
 
 /// The orphans whose records can be made anew, and the steps that do it.
 pub(crate) fn adopt(
@@ -74,9 +72,8 @@ fn explain<'w>(
     let mut places = Vec::new();
     for (_, Stranger { host, is_heard, member, report }) in members.iter().filter(|(rank, _)| **rank < ranks)
     {
-        let is_ended = || world.records.pending.contains(&strangers::stop(member, generation).id);
         let is_whole = *is_heard
-            && !is_ended()
+            && !strangers::is_ending(world, member, generation)
             && report.generation == generation
             && report.state != MemberState::Stopping;
         let is_of_fleet = world.catalog.hosts.get(*host).is_some_and(|host| host.fleet == *fleet);
@@ -182,9 +179,10 @@ impl StageRecord {
         Some(self.rebuilt?.since + OTHERS_HEARD)
     }
 
-    /// Until when a gateway that nobody knows of may send to units whose records were lost.
+    /// Until when a gateway may send to units whose records were lost. Which there are was lost too, so one that has not
+    /// dialled in by then is taken for dead.
     pub(crate) fn gateways_heard(&self) -> Option<Timestamp> {
-        Some(self.rebuilt?.since + GATEWAYS_HEARD)
+        Some(self.rebuilt?.since + signed(GATEWAY_LOST_AFTER))
     }
 }
 

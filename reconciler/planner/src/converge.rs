@@ -120,18 +120,7 @@ pub(crate) fn stand(
         let here = Sorted::of(pass, spec, None, fleet, goal, units).others;
         // What is withheld serves nobody, and may for long.
         let serving = count(here.iter().filter(|unit| !unit.record.withheld));
-        let turn = Turn {
-            template: Some(good.digest),
-            stage,
-            spec,
-            units,
-            fleet,
-            want: *want,
-            target: *want,
-            back: false,
-            withheld: false,
-        };
-        begin(pass, &turn, &good, want.saturating_sub(serving), next);
+        begin(pass, stage, fleet, &good, want.saturating_sub(serving), false, next);
     }
 }
 
@@ -276,7 +265,7 @@ fn start(
         // In place of what has left, and no more.
         Strategy::Replace => lacking.min(turn.want.saturating_sub(mine + others)),
     };
-    begin(pass, turn, &release, lacking, repair_at)
+    begin(pass, turn.stage, turn.fleet, &release, lacking, turn.withheld, repair_at)
 }
 
 /// Starts again what was lost of the release that the batch leaves: the next batch may be days away.
@@ -290,49 +279,51 @@ fn keep_rest(
     let Some(rest) = goal.rest else { return };
     let beyond = count(&sorted.mine).saturating_sub(turn.target);
     let lacking = turn.leaves().saturating_sub(beyond + count(&sorted.others));
-    begin(pass, &Turn { withheld: false, ..*turn }, &rest, lacking, repair_at);
+    begin(pass, turn.stage, turn.fleet, &rest, lacking, false, repair_at);
 }
 
 /// Starts units of a release. False: there was no room for all of them.
 fn begin(
     pass: &mut Pass<'_>,
-    turn: &Turn<'_>,
+    stage: &StageId,
+    fleet: &Name,
     release: &Release<'_>,
     lacking: u32,
+    withheld: bool,
     repair_at: Option<jiff::Timestamp>,
 ) -> bool {
     if lacking == 0 {
         return true;
     }
     if let Some(until) = repair_at.filter(|until| *until > pass.world.now) {
-        let failures = pass.world.records.stages.get(turn.stage).map_or(0, |record| record.repairs.failures);
-        pass.wait(Subject::Stage(turn.stage.clone()), WaitingOn::Repair { failures, until });
+        let failures = pass.world.records.stages.get(stage).map_or(0, |record| record.repairs.failures);
+        pass.wait(Subject::Stage(stage.clone()), WaitingOn::Repair { failures, until });
         return true;
     }
     for _ in 0..lacking {
-        match place(pass.usage(), turn.stage, turn.fleet, release) {
+        match place(pass.usage(), stage, fleet, release) {
             Ok(placement) => {
-                let unit = UnitId::new(turn.stage, pass.next_unit(turn.stage));
-                pass.usage().reserve(turn.stage, release.digest, &placement);
+                let unit = UnitId::new(stage, pass.next_unit(stage));
+                pass.usage().reserve(stage, release.digest, &placement);
                 let record = UnitRecord {
-                    stage: turn.stage.clone(),
-                    fleet: turn.fleet.clone(),
+                    stage: stage.clone(),
+                    fleet: fleet.clone(),
                     release: release.name.clone(),
                     template: release.digest,
                     members: MemberRecord::of_unit(&unit, release.template, &placement.places),
                     chosen: Some(placement.chosen),
-                    generation: pass.first_generation(turn.fleet),
+                    generation: pass.first_generation(fleet),
                     phase: UnitPhase::Starting,
                     since: pass.world.now,
                     created: pass.world.now,
                     restarts_in_a_row: 0,
-                    withheld: turn.withheld,
+                    withheld,
                     reason: None,
                 };
                 pass.step(Step::StartUnit { unit, record });
             }
             Err(waiting) => {
-                pass.wait(Subject::Stage(turn.stage.clone()), waiting);
+                pass.wait(Subject::Stage(stage.clone()), waiting);
                 return false;
             }
         }

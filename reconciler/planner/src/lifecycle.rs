@@ -78,12 +78,8 @@ pub(crate) fn drained(
     let mut inflight = 0;
     let mut unconfirmed: Vec<Name> = Vec::new();
     for (name, gateway) in world.live_gateways() {
-        match gateway.report.units.get(id) {
-            Some(report)
-                if report.generation == unit.generation
-                    && report.rotation == Rotation::Out
-                    && !report.in_rotation =>
-            {
+        match gateway.unit(id, unit.generation) {
+            Some(report) if report.rotation == Rotation::Out && !report.in_rotation => {
                 inflight += report.inflight;
             }
             _ => unconfirmed.push(name.clone()),

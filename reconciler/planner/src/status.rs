@@ -326,8 +326,7 @@ fn is_sent_to(world: &World<'_>, id: &UnitId, unit: &UnitRecord) -> bool {
 }
 
 fn routes_to(gateway: &GatewayObserved, id: &UnitId, unit: &UnitRecord) -> bool {
-    let report = gateway.report.units.get(id);
-    report.is_some_and(|report| report.generation == unit.generation && report.in_rotation)
+    gateway.unit(id, unit.generation).is_some_and(|report| report.in_rotation)
 }
 
 /// Ready means that gateways can route to it. Where none was ever seen, healthy has to do.

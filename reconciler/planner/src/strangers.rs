@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::plan::Step;
 use crate::records::{Rebuilt, Records, UnitRecord};
-use crate::world::{GatewayObserved, World};
+use crate::world::World;
 
 /// After the start of a process everybody who can has dialled in by then; and other gateways after the first.
 const ALL_HEARD: SignedDuration = SignedDuration::from_secs(60);
@@ -87,8 +87,7 @@ pub(crate) struct Traffic {
 /// What gateways say of it, in its generation; none, where there may be gateways and none has been heard.
 pub(crate) fn traffic(world: &World<'_>, unit: &UnitId, generation: Generation) -> Option<Traffic> {
     let gateways = || world.observed.gateways.values();
-    let reports = || gateways().filter_map(|gateway| gateway.report.units.get(unit));
-    let reports = || reports().filter(|report| report.generation == generation);
+    let reports = || gateways().filter_map(|gateway| gateway.unit(unit, generation));
     let there_is_none = || gateways().next().is_none() && world.now >= gateways_heard(world);
     let is_heard = gateways().any(|gateway| gateway.connected) || there_is_none();
     is_heard.then(|| Traffic {
@@ -129,8 +128,7 @@ pub(crate) fn reap(world: &World<'_>, strangers: &[Stranger<'_>], adopted: &BTre
             let is_known = || traffic(world, &unit, report.generation).is_none_or(|traffic| traffic.known);
             !world.records.units.contains_key(&unit) || !is_known()
         };
-        let is_on_its_way = || world.records.pending.contains(&stop(member, report.generation).id);
-        if ends && report.state != MemberState::Stopping && !is_on_its_way() {
+        if ends && report.state != MemberState::Stopping && !is_ending(world, member, report.generation) {
             steps.push(Step::EndStranger {
                 unit,
                 host: (*host).clone(),
@@ -146,10 +144,13 @@ pub(crate) fn reap(world: &World<'_>, strangers: &[Stranger<'_>], adopted: &BTre
 /// Whether all gateways that are alive say that they do not know the unit, in its generation.
 fn is_let_go(world: &World<'_>, unit: &UnitId, generation: Generation) -> bool {
     let mut live = world.live_gateways().peekable();
-    let knows = |gateway: &GatewayObserved| {
-        gateway.report.units.get(unit).is_some_and(|report| report.generation == generation)
-    };
-    live.peek().is_some() && live.all(|(_, gateway)| gateway.connected && !knows(gateway))
+    live.peek().is_some()
+        && live.all(|(_, gateway)| gateway.connected && gateway.unit(unit, generation).is_none())
+}
+
+/// Whether its host is told to end it.
+pub(crate) fn is_ending(world: &World<'_>, member: &MemberId, generation: Generation) -> bool {
+    world.records.pending.contains(&stop(member, generation).id)
 }
 
 pub(crate) fn stop(member: &MemberId, generation: Generation) -> Command {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use denv_schema::manifest::HostSpec;
-use denv_schema::wire::{GatewayReport, HostReport, MemberReport, SILENCE};
-use denv_schema::{Catalog, Name, StageId};
+use denv_schema::wire::{GatewayReport, Generation, HostReport, MemberReport, SILENCE, UnitReport};
+use denv_schema::{Catalog, Name, StageId, UnitId};
 use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,13 @@ pub struct GatewayObserved {
     pub last_seen: Timestamp,
     pub version: String,
     pub report: GatewayReport,
+}
+
+impl GatewayObserved {
+    /// What it last said of a generation of a unit.
+    pub(crate) fn unit(&self, unit: &UnitId, generation: Generation) -> Option<&UnitReport> {
+        self.report.units.get(unit).filter(|report| report.generation == generation)
+    }
 }
 
 /// A gateway that is silent for longer is taken for dead. Until then it may serve from what it last knew, and

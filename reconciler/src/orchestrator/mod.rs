@@ -78,9 +78,8 @@ const STORE_RETRY: Duration = Duration::from_secs(1);
 /// Plans of one pass: each carries the steps the one before made possible. A planner that needs more is at odds with
 /// itself, and is stopped before it does harm.
 const MOST_ROUNDS: usize = 1_000;
-
-/// Between plans while a part of one would break an invariant.
-const UNSOUND_RETRY: jiff::SignedDuration = jiff::SignedDuration::from_secs(5);
+/// Between plans while what is planned is not to be trusted.
+const PLAN_RETRY: jiff::SignedDuration = jiff::SignedDuration::from_secs(5);
 
 impl Orchestrator {
     /// Runs until another process leads, or everything it listens to is gone.
@@ -142,7 +141,7 @@ impl Orchestrator {
             let planned = vet(&world, plan(&world));
             let is_unsound = self.tell_of_unsound(&planned, &mut told, now).await?;
             if planned.steps.is_empty() {
-                let again = is_unsound.then(|| now + UNSOUND_RETRY);
+                let again = is_unsound.then(|| now + PLAN_RETRY);
                 let wake_at = planned.wake_at.into_iter().chain(again).min();
                 self.queues.prefetch(&planned.prefetch);
                 self.publish(Some(&catalog), observed, planned, None);
@@ -154,7 +153,7 @@ impl Orchestrator {
             format!("the planner did not come to rest in {MOST_ROUNDS} rounds; denv waits and tries again");
         tracing::error!("{problem}");
         self.publish(Some(&catalog), self.observation.snapshot(), Plan::default(), Some(problem));
-        Ok(Some(Timestamp::now() + jiff::SignedDuration::from_secs(5)))
+        Ok(Some(Timestamp::now() + PLAN_RETRY))
     }
 
     /// Whether parts of a plan would break an invariant. Each is told once, however often it is planned.
